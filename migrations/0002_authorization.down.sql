@@ -1,0 +1,2 @@
+DROP TABLE audit_log, policy_version, role_bindings;
+DROP FUNCTION role_bindings_changed();
