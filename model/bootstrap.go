@@ -1,0 +1,129 @@
+package model
+
+// BootstrapStatus is a state of the bootstrap state machine.
+type BootstrapStatus string
+
+// The states; Joined and Failed are final.
+const (
+	Claiming    BootstrapStatus = "claiming"
+	Identifying BootstrapStatus = "identifying"
+	Preparing   BootstrapStatus = "preparing"
+	Installing  BootstrapStatus = "installing"
+	Installed   BootstrapStatus = "installed"
+	Joined      BootstrapStatus = "joined"
+	Failed      BootstrapStatus = "failed"
+)
+
+// BootstrapStatuses lists every state in the order of the state machine.
+func BootstrapStatuses() []BootstrapStatus {
+	return []BootstrapStatus{Claiming, Identifying, Preparing, Installing, Installed, Joined, Failed}
+}
+
+// Final reports whether the state is never left.
+func (s BootstrapStatus) Final() bool { return s == Joined || s == Failed }
+
+// CleanupStatus is what becomes of the machine of a failed run.
+type CleanupStatus string
+
+// The states of cleaning up.
+const (
+	CleanupNone      CleanupStatus = "none"
+	CleanupPending   CleanupStatus = "pending"
+	CleanupReleasing CleanupStatus = "releasing"
+	CleanupReleased  CleanupStatus = "released"
+	CleanupKept      CleanupStatus = "kept"
+	CleanupBlocked   CleanupStatus = "blocked"
+)
+
+// FailureReason is why a run failed: a code, in upper case in every transport.
+type FailureReason string
+
+// The failure reasons.
+const (
+	OfferGone           FailureReason = "OFFER_GONE"
+	OfferOutOfStock     FailureReason = "OUT_OF_STOCK"
+	QuotaExceeded       FailureReason = "QUOTA_EXCEEDED"
+	PaymentRequired     FailureReason = "PAYMENT_REQUIRED"
+	CredentialsRejected FailureReason = "CREDENTIALS_REJECTED"
+	SecretUnresolved    FailureReason = "SECRET_UNRESOLVED"
+	ClaimTimeout        FailureReason = "CLAIM_TIMEOUT"
+	MachineNotFound     FailureReason = "MACHINE_NOT_FOUND"
+	MachineInUse        FailureReason = "MACHINE_IN_USE"
+	IdentityMismatch    FailureReason = "IDENTITY_MISMATCH"
+	RebootFailed        FailureReason = "REBOOT_FAILED"
+	SSHUnreachable      FailureReason = "SSH_UNREACHABLE"
+	SSHAuthFailed       FailureReason = "SSH_AUTH_FAILED"
+	HostKeyChanged      FailureReason = "HOST_KEY_CHANGED"
+	ClockSkew           FailureReason = "CLOCK_SKEW"
+	InstallFailed       FailureReason = "INSTALL_FAILED"
+	InstallTimeout      FailureReason = "INSTALL_TIMEOUT"
+	JoinTimeout         FailureReason = "JOIN_TIMEOUT"
+	Cancelled           FailureReason = "CANCELLED"
+	InternalFailure     FailureReason = "INTERNAL"
+)
+
+// FailureReasons lists every reason, in the order of the documentation.
+func FailureReasons() []FailureReason {
+	return []FailureReason{
+		OfferGone, OfferOutOfStock, QuotaExceeded, PaymentRequired, CredentialsRejected, SecretUnresolved, ClaimTimeout,
+		MachineNotFound, MachineInUse, IdentityMismatch, RebootFailed, SSHUnreachable, SSHAuthFailed, HostKeyChanged,
+		ClockSkew, InstallFailed, InstallTimeout, JoinTimeout, Cancelled, InternalFailure,
+	}
+}
+
+// ClaimUncertain is the wait reason of a run whose order has an unknown outcome.
+const ClaimUncertain = "CLAIM_UNCERTAIN"
+
+// BootstrapFailure says why and how a run failed. LogTail has at most 40 lines.
+type BootstrapFailure struct {
+	Reason  FailureReason `json:"reason"`
+	Message string        `json:"message"`
+	LogTail []string      `json:"logTail"`
+}
+
+// Bootstrap is the durable run that turns one machine into a host of a pool, as callers see it.
+type Bootstrap struct {
+	ID         string            `bun:"id,pk" json:"id"`
+	TenantID   string            `bun:"tenant_id" json:"tenantId"`
+	AccountID  string            `bun:"account_id" json:"accountId"`
+	PoolID     string            `bun:"pool_id" json:"poolId"`
+	MachineID  *string           `bun:"machine_id" json:"machineId"`
+	OfferID    *string           `bun:"offer_id" json:"offerId"`
+	Status     BootstrapStatus   `bun:"status" json:"status"`
+	Step       string            `bun:"step" json:"step"`
+	WaitReason *string           `bun:"wait_reason" json:"waitReason"`
+	Failure    *BootstrapFailure `bun:"failure,type:jsonb" json:"failure"`
+	Cleanup    CleanupStatus     `bun:"cleanup" json:"cleanup"`
+	Attempt    int               `bun:"attempt" json:"attempt"`
+	HostID     *string           `bun:"host_id" json:"hostId"`
+	CreatedAt  Time              `bun:"created_at" json:"createdAt"`
+	UpdatedAt  Time              `bun:"updated_at" json:"updatedAt"`
+	DeadlineAt *Time             `bun:"deadline_at" json:"deadlineAt"`
+	JoinedAt   *Time             `bun:"joined_at" json:"joinedAt"`
+}
+
+// IsNode marks the type for GraphQL.
+func (Bootstrap) IsNode() {}
+
+// BootstrapConnection is a page of runs.
+type BootstrapConnection = Connection[Bootstrap]
+
+// BootstrapEdge is a run in a page.
+type BootstrapEdge = Edge[Bootstrap]
+
+// BootstrapTransition is a step from one state into the next; From is nil for the first.
+type BootstrapTransition struct {
+	From   *BootstrapStatus `bun:"from_status" json:"from"`
+	To     BootstrapStatus  `bun:"to_status" json:"to"`
+	At     Time             `bun:"at" json:"at"`
+	Reason *string          `bun:"reason" json:"reason"`
+}
+
+// BootstrapStatusChange is one message of a stream of transitions.
+type BootstrapStatusChange struct {
+	Cursor    string           `json:"cursor"`
+	Bootstrap *Bootstrap       `json:"bootstrap"`
+	From      *BootstrapStatus `json:"from"`
+	To        BootstrapStatus  `json:"to"`
+	At        Time             `json:"at"`
+}

@@ -1,0 +1,23 @@
+package model
+
+// ProviderAccount connects a tenant to a provider. Config holds secret references, never values.
+type ProviderAccount struct {
+	ID        string `bun:"id,pk" json:"id"`
+	TenantID  string `bun:"tenant_id" json:"tenantId"`
+	Provider  string `bun:"provider" json:"provider"`
+	Name      string `bun:"name" json:"name"`
+	Config    JSON   `bun:"config,type:jsonb" json:"config"`
+	Version   int64  `bun:"version" json:"version"`
+	CreatedBy string `bun:"created_by" json:"-"`
+	CreatedAt Time   `bun:"created_at" json:"createdAt"`
+	UpdatedAt Time   `bun:"updated_at" json:"updatedAt"`
+}
+
+// IsNode marks the type for GraphQL.
+func (ProviderAccount) IsNode() {}
+
+// ProviderAccountConnection is a page of accounts.
+type ProviderAccountConnection = Connection[ProviderAccount]
+
+// ProviderAccountEdge is an account in a page.
+type ProviderAccountEdge = Edge[ProviderAccount]
