@@ -1,0 +1,40 @@
+// Package audit owns the log of who did what to what, and how it ended.
+//
+// It refuses to know what an action means. The invariant: the row of a mutation is written in the transaction of the
+// mutation, so there is never one without the other.
+package audit
+
+import (
+	"context"
+
+	"github.com/uptrace/bun"
+
+	"better/compute/audit/journal"
+	"better/compute/authz"
+)
+
+// Outcome is how an action ended.
+type Outcome = journal.Outcome
+
+// The outcomes.
+const (
+	Allowed  = journal.Allowed
+	Denied   = journal.Denied
+	Replayed = journal.Replayed
+)
+
+// Entry is what happened. Details never hold the value of a config or a secret, only names and numbers.
+type Entry = journal.Entry
+
+// System is the actor of what the server does by itself, such as the cleanup of a run.
+const System = "system"
+
+// Record adds a row with the caller and the request id of the context; without a caller the actor is System. Give it the
+// transaction of the mutation. Not idempotent.
+func Record(ctx context.Context, idb bun.IDB, e Entry) error {
+	who := System
+	if actor, ok := authz.ActorFrom(ctx); ok {
+		who = actor.Subject
+	}
+	return journal.Write(ctx, idb, who, authz.RequestID(ctx), e)
+}

@@ -1,0 +1,136 @@
+package authz
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+const (
+	pollInterval = 250 * time.Millisecond
+	pollTimeout  = 500 * time.Millisecond
+	dialTimeout  = 2 * time.Second
+)
+
+// Run follows the bindings until ctx ends, on a connection of its own: it listens for changes and asks for the policy
+// version every 250 ms, which proves that the link lives and that no notification was lost. When the link breaks, decisions read the
+// database until a new one stands. Call it once.
+func (d *Decider) Run(ctx context.Context) error {
+	for ctx.Err() == nil {
+		err := d.follow(ctx)
+		d.bindings.distrust()
+		if ctx.Err() != nil {
+			break
+		}
+		d.log.WarnContext(ctx, "the link that follows role bindings broke; decisions read the database", "error", err)
+		select {
+		case <-ctx.Done():
+		case <-time.After(pollInterval):
+		}
+	}
+	return nil
+}
+
+// follow is the life of one link. It returns when the link is not to be trusted any more.
+func (d *Decider) follow(ctx context.Context) error {
+	conn, err := d.listen(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), pollTimeout)
+		defer cancel()
+		_ = conn.Close(closing)
+	}()
+	// Only after LISTEN took hold: what changed before is in the version and in every later read, what changes after is told.
+	start := d.now()
+	version, err := policyVersion(ctx, conn)
+	if err != nil {
+		return err
+	}
+	d.bindings.restart(version, start)
+	d.watchers.tellAll()
+	for {
+		if err := waitForNotifications(ctx, conn, pollInterval); err != nil {
+			return err
+		}
+		start := d.now()
+		version, err := policyVersion(ctx, conn)
+		if err != nil {
+			return err
+		}
+		if !d.bindings.prove(version, start) {
+			d.watchers.tellAll()
+		}
+	}
+}
+
+func (d *Decider) listen(ctx context.Context) (*pgx.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
+	config := d.db.Pool.Config().ConnConfig
+	config.RuntimeParams["application_name"] = "compute-api authz"
+	config.OnNotification = func(_ *pgconn.PgConn, n *pgconn.Notification) { d.notified(n.Payload) }
+	conn, err := pgx.ConnectConfig(ctx, config)
+	if err != nil {
+		return nil, fmt.Errorf("connecting to follow role bindings: %w", err)
+	}
+	if _, err := conn.Exec(ctx, "LISTEN authz"); err != nil {
+		_ = conn.Close(ctx)
+		return nil, fmt.Errorf("listening for changes of role bindings: %w", err)
+	}
+	return conn, nil
+}
+
+// notified takes one notification: a subject whose bindings changed, "*" for all of them, or "=<version>", which ends those of
+// one statement.
+func (d *Decider) notified(payload string) {
+	if payload == "*" {
+		d.bindings.forget()
+		d.watchers.tellAll()
+		return
+	}
+	number, isVersion := strings.CutPrefix(payload, "=")
+	if !isVersion {
+		d.bindings.drop(payload)
+		d.watchers.tell(payload)
+		return
+	}
+	version, err := strconv.ParseInt(number, 10, 64)
+	if err != nil || !d.bindings.heard(version) {
+		d.bindings.forget()
+		d.watchers.tellAll()
+	}
+}
+
+// waitForNotifications lets them come in for that long.
+func waitForNotifications(ctx context.Context, conn *pgx.Conn, d time.Duration) error {
+	waiting, cancel := context.WithTimeout(ctx, d)
+	defer cancel()
+	for {
+		err := conn.PgConn().WaitForNotification(waiting)
+		switch {
+		case err == nil:
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case waiting.Err() != nil && !conn.IsClosed():
+			return nil
+		default:
+			return fmt.Errorf("waiting for changes of role bindings: %w", err)
+		}
+	}
+}
+
+func policyVersion(ctx context.Context, conn *pgx.Conn) (version int64, err error) {
+	ctx, cancel := context.WithTimeout(ctx, pollTimeout)
+	defer cancel()
+	if err := conn.QueryRow(ctx, "SELECT version FROM policy_version").Scan(&version); err != nil {
+		return 0, fmt.Errorf("asking for the policy version: %w", err)
+	}
+	return version, nil
+}
