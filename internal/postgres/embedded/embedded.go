@@ -1,0 +1,229 @@
+// Package embedded owns a PostgreSQL server that runs as a child of this process, for those who bring no database.
+//
+// It refuses to know what is stored in it. The invariants: a data directory has at most one server; the server never
+// outlives this process, not even a kill -9 of it; it is reached through a Unix socket in a private directory and
+// never over TCP; a data directory is never emptied or replaced.
+package embedded
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+const (
+	superuser = "compute"
+
+	// After a kill -9 of this process and of postgres the old pid is still seen for a moment.
+	staleFor = 15 * time.Second
+	// Recovery after a crash may take long; a server that neither answers nor ends by then is given up.
+	readyIn = 2 * time.Minute
+
+	fastIn      = 15 * time.Second
+	immediateIn = 5 * time.Second
+)
+
+// Options say where the data lives. StateDir is made when it is missing.
+type Options struct {
+	StateDir string
+	Log      *slog.Logger // nil: no logs
+	Settings []string     // "name=value" of postgresql.conf, on top of ours
+	Finder   *Finder      // nil: DefaultFinder
+}
+
+// Server is a running PostgreSQL.
+type Server struct {
+	paths paths
+	log   *slog.Logger
+	lock  *os.File
+	child *child
+}
+
+// Start finds the server's programs, makes the data directory when there is none, and returns when the server answers. A second
+// Start on one StateDir fails at once, in this process or another.
+func Start(ctx context.Context, o Options) (*Server, error) {
+	log := o.Log
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	finder := o.Finder
+	if finder == nil {
+		finder = DefaultFinder()
+	}
+	account, err := unprivileged()
+	if err != nil {
+		return nil, err
+	}
+	paths, err := place(o.StateDir, account, log)
+	if err != nil {
+		return nil, err
+	}
+	lock, err := lockState(paths.lock)
+	if err != nil {
+		return nil, err
+	}
+	s := &Server{paths: paths, log: log, lock: lock}
+	if err := s.start(ctx, finder, account, o.Settings); err != nil {
+		return nil, errors.Join(err, lock.Close())
+	}
+	return s, nil
+}
+
+func (s *Server) start(ctx context.Context, finder *Finder, account *account, settings []string) error {
+	want, err := dataMajor(s.paths.data)
+	if err != nil {
+		return err
+	}
+	bin, err := finder.Find(ctx, s.paths.packages, want, s.log)
+	if err != nil {
+		return err
+	}
+	if want != 0 && want != bin.Major {
+		return fmt.Errorf("the data directory %s belongs to PostgreSQL %d, but the programs in %s are version %d: "+
+			"install PostgreSQL %d, or move the data over with pg_dump or pg_upgrade", s.paths.data, want, bin.Dir, bin.Major, want)
+	}
+	if want == 0 {
+		if err := initialise(ctx, bin, s.paths, account); err != nil {
+			return err
+		}
+	}
+	return s.launch(ctx, bin, account, settings)
+}
+
+// launch starts postgres and waits until it answers; it starts it again while the leftovers of a killed one are seen.
+func (s *Server) launch(ctx context.Context, bin Binaries, account *account, settings []string) error {
+	stale, cancel := context.WithTimeout(ctx, staleFor)
+	defer cancel()
+	for {
+		child, err := startChild(bin, s.paths, account, settings)
+		if err != nil {
+			return err
+		}
+		s.child = child
+		err = s.ready(ctx)
+		if err == nil {
+			s.log.InfoContext(ctx, "embedded PostgreSQL is up", "version", bin.Major, "data", s.paths.data, "pid", child.pid)
+			return nil
+		}
+		if !errors.Is(err, errEnded) {
+			return errors.Join(err, s.child.stop(context.WithoutCancel(ctx)))
+		}
+		tail := logTail(s.paths.log)
+		if stale.Err() != nil || !leftovers(tail) {
+			return fmt.Errorf("%w: %s", err, tail)
+		}
+		select {
+		case <-stale.Done():
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}
+
+var errEnded = errors.New("embedded PostgreSQL ended before it was ready")
+
+func (s *Server) ready(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, readyIn)
+	defer cancel()
+	poll := time.NewTicker(20 * time.Millisecond)
+	defer poll.Stop()
+	for {
+		err := answers(ctx, s.URL())
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-s.child.done:
+			return errEnded
+		case <-ctx.Done():
+			return fmt.Errorf("waiting for embedded PostgreSQL: %w (last answer: %w)", ctx.Err(), err)
+		case <-poll.C:
+		}
+	}
+}
+
+func answers(ctx context.Context, url string) error {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	conn, err := pgx.Connect(ctx, url)
+	if err != nil {
+		return err
+	}
+	defer conn.Close(ctx)
+	_, err = conn.Exec(ctx, "SELECT 1")
+	return err
+}
+
+// leftovers reports whether postgres refused to start because of a predecessor that is not quite gone.
+func leftovers(log string) bool {
+	return strings.Contains(log, "lock file") || strings.Contains(log, "pre-existing shared memory block")
+}
+
+// URL is the DSN of the server's first database, for its superuser. It holds no secret: who may enter the
+// socket's directory may connect.
+func (s *Server) URL() string {
+	u := url.URL{Scheme: "postgres", User: url.User(superuser), Path: "/postgres",
+		RawQuery: url.Values{"host": {s.paths.socket}}.Encode()}
+	return u.String()
+}
+
+// Done is closed when the server has ended, whoever ended it.
+func (s *Server) Done() <-chan struct{} { return s.child.done }
+
+// Stop ends the server and waits for it: open transactions are rolled back at once, committed data is kept. When ctx ends first the
+// server is killed, which keeps committed data too. Idempotent.
+func (s *Server) Stop(ctx context.Context) error {
+	err := s.child.stop(ctx)
+	if s.paths.socketIsTemporary {
+		err = errors.Join(err, os.RemoveAll(s.paths.socket))
+	}
+	if closed := s.lock.Close(); !errors.Is(closed, os.ErrClosed) {
+		err = errors.Join(err, closed)
+	}
+	return err
+}
+
+// lockState takes the lock that makes this process the only owner of the state directory. It goes with the process.
+func lockState(path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("opening the lock of the state directory: %w", err)
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		_ = f.Close()
+		if errors.Is(err, syscall.EWOULDBLOCK) {
+			return nil, fmt.Errorf("another process already runs PostgreSQL on %s: stop it, or choose another state directory",
+				filepath.Dir(path))
+		}
+		return nil, fmt.Errorf("locking %s: %w", path, err)
+	}
+	return f, nil
+}
+
+// dataMajor is the major version that made the data directory, 0 when there is none.
+func dataMajor(dir string) (int, error) {
+	text, err := os.ReadFile(filepath.Join(dir, "PG_VERSION"))
+	if errors.Is(err, os.ErrNotExist) {
+		if _, err := os.Stat(dir); err == nil {
+			return 0, fmt.Errorf("%s exists but is no PostgreSQL data directory: move it away", dir)
+		}
+		return 0, nil
+	}
+	if err != nil {
+		return 0, fmt.Errorf("reading the version of the data directory: %w", err)
+	}
+	major, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil {
+		return 0, fmt.Errorf("reading the version of the data directory %s: %w", dir, err)
+	}
+	return major, nil
+}
