@@ -1,0 +1,28 @@
+package provider
+
+import (
+	"encoding/json"
+	"time"
+
+	"better/compute/model"
+)
+
+// Manifest is what a driver says of itself.
+type Manifest struct {
+	// Name matches ^[a-z][a-z0-9-]{0,63}$.
+	Name        string
+	DisplayName string
+	// ConfigSchema is a JSON Schema 2020-12 for the account's config: an object without additional properties, each with a
+	// description and examples.
+	ConfigSchema json.RawMessage
+	// SecretFields are JSON pointers of config fields that must hold a secret reference though their names do not say so; `*`
+	// stands for any array index. Fields whose names end in token, secret, password or key are secret anyhow.
+	SecretFields []string
+	Capabilities model.ProviderCapabilities
+	// ListLag is how long after an order the provider's lists may not show it yet.
+	ListLag time.Duration
+	// ClaimLimit is how long delivery may take for each kind; zero means the default of the state machine.
+	ClaimLimit map[model.MachineKind]time.Duration
+	// Endpoints are the hosts that an `endpoint` in a config may name; empty allows none.
+	Endpoints []string
+}
