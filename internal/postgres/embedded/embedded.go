@@ -33,6 +33,9 @@ const (
 	immediateIn = 5 * time.Second
 )
 
+// ErrInUse is what Start returns when another server, of this process or another, has the state directory.
+var ErrInUse = errors.New("PostgreSQL already runs on this state directory")
+
 // Options say where the data lives. StateDir is made when it is missing.
 type Options struct {
 	StateDir string
@@ -50,7 +53,7 @@ type Server struct {
 }
 
 // Start finds the server's programs, makes the data directory when there is none, and returns when the server answers. A second
-// Start on one StateDir fails at once, in this process or another.
+// Start on one StateDir fails at once with ErrInUse, in this process or another.
 func Start(ctx context.Context, o Options) (*Server, error) {
 	log := o.Log
 	if log == nil {
@@ -201,8 +204,7 @@ func lockState(path string) (*os.File, error) {
 	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
 		_ = f.Close()
 		if errors.Is(err, syscall.EWOULDBLOCK) {
-			return nil, fmt.Errorf("another process already runs PostgreSQL on %s: stop it, or choose another state directory",
-				filepath.Dir(path))
+			return nil, fmt.Errorf("%s: %w: stop that one, or choose another state directory", filepath.Dir(path), ErrInUse)
 		}
 		return nil, fmt.Errorf("locking %s: %w", path, err)
 	}

@@ -9,10 +9,11 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/riverqueue/river/riverdriver/riverpgxv5"
 
 	"better/compute/internal/postgres/embedded"
@@ -22,112 +23,80 @@ import (
 // Nothing in a test database outlives its process, so nothing has to reach the disk.
 var settings = []string{
 	"fsync=off", "synchronous_commit=off", "full_page_writes=off", "wal_level=minimal", "max_wal_senders=0",
-	"max_connections=400", "autovacuum=off", "shared_buffers=64MB",
+	"max_connections=400", "autovacuum=off", "shared_buffers=32MB",
 }
 
-// startServer starts this process's own server on a copy of the prepared data directory.
+// maxSlots bounds how many test processes of one user can have a server at the same time.
+const maxSlots = 64
+
+// startServer starts this process's own server in the first slot that no other process holds. A slot keeps its data directory,
+// with the template in it, for the next process: a start then takes a tenth of a second.
 func startServer(ctx context.Context) (*server, error) {
-	base := filepath.Join(os.TempDir(), fmt.Sprintf("compute-pgtest-%d", os.Geteuid()))
-	if err := os.MkdirAll(base, 0o755); err != nil {
-		return nil, err
-	}
-	hash, err := schemaHash()
+	base, err := slots()
 	if err != nil {
 		return nil, err
 	}
-	prepared := filepath.Join(base, "prepared-"+hash)
-	own, owner, err := claim(ctx, base, prepared)
-	if err != nil {
-		return nil, err
-	}
-	if out, err := exec.CommandContext(ctx, "cp", "-a", filepath.Join(prepared, "pg"), own).CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("copying the prepared data directory: %w: %s", err, out)
-	}
-	pg, err := embedded.Start(ctx, embedded.Options{StateDir: own, Settings: settings})
-	if err != nil {
-		return nil, err
-	}
-	s, err := openServer(ctx, pg.URL())
-	if err != nil {
-		return nil, err
-	}
-	s.owner, s.embedded = owner, pg
-	return s, nil
-}
-
-// claim makes sure that the prepared data directory is there, removes what ended test processes left, and makes a directory that is
-// this process's own for as long as owner stays open. One process at a time.
-func claim(ctx context.Context, base, prepared string) (own string, owner *os.File, err error) {
-	lock, err := flock(filepath.Join(base, "lock"), syscall.LOCK_EX)
-	if err != nil {
-		return "", nil, err
-	}
-	defer lock.Close()
-	if err := prepare(ctx, prepared); err != nil {
-		return "", nil, fmt.Errorf("preparing a data directory: %w", err)
-	}
-	if err := sweep(base); err != nil {
-		return "", nil, err
-	}
-	own, err = os.MkdirTemp(base, "run-")
-	if err != nil {
-		return "", nil, err
-	}
-	if err := os.Chmod(own, 0o755); err != nil { // the server's user has to pass
-		return "", nil, err
-	}
-	owner, err = flock(filepath.Join(own, "owner"), syscall.LOCK_EX)
-	return own, owner, err
-}
-
-func prepare(ctx context.Context, dir string) error {
-	if _, err := os.Stat(dir); err == nil {
-		return nil
-	}
-	unfinished := dir + ".unfinished"
-	if err := os.RemoveAll(unfinished); err != nil {
-		return err
-	}
-	pg, err := embedded.Start(ctx, embedded.Options{StateDir: unfinished, Settings: settings})
-	if err != nil {
-		return err
-	}
-	_, err = openServer(ctx, pg.URL())
-	if err := errors.Join(err, pg.Stop(ctx)); err != nil {
-		return err
-	}
-	return os.Rename(unfinished, dir)
-}
-
-func sweep(base string) error {
-	runs, err := filepath.Glob(filepath.Join(base, "run-*"))
-	if err != nil {
-		return err
-	}
-	for _, run := range runs {
-		owner, err := flock(filepath.Join(run, "owner"), syscall.LOCK_EX|syscall.LOCK_NB)
-		if errors.Is(err, syscall.EWOULDBLOCK) {
+	for i := range maxSlots {
+		pg, err := embedded.Start(ctx, embedded.Options{
+			StateDir: filepath.Join(base, fmt.Sprintf("slot-%d", i)), Settings: settings,
+		})
+		if errors.Is(err, embedded.ErrInUse) {
 			continue
 		}
 		if err != nil {
-			return err
+			return nil, err
 		}
-		_ = os.RemoveAll(run) // a server that is just ending may still write; the next sweep gets the rest
-		_ = owner.Close()
+		s, err := openServer(ctx, pg.URL())
+		if err != nil {
+			return nil, errors.Join(err, pg.Stop(ctx))
+		}
+		s.embedded = pg
+		if err := s.dropLeftovers(ctx); err != nil {
+			return nil, errors.Join(err, pg.Stop(ctx))
+		}
+		return s, nil
 	}
-	return nil
+	return nil, fmt.Errorf("all %d slots in %s are taken by running test processes", maxSlots, base)
 }
 
-func flock(path string, how int) (*os.File, error) {
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+// slots is the directory of this user's slots: in memory where there is room, since a database is some 300 small files. On a
+// disk the boot's id is in the name, because a data directory without fsync does not survive a crash of the machine.
+func slots() (string, error) {
+	parent, mark := os.TempDir(), ""
+	var memory syscall.Statfs_t
+	if err := syscall.Statfs("/dev/shm", &memory); err == nil && memory.Bavail*uint64(memory.Bsize) >= 4<<30 {
+		parent = "/dev/shm"
+	} else if boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id"); err == nil {
+		mark = "-" + strings.TrimSpace(string(boot))
+	}
+	base := filepath.Join(parent, fmt.Sprintf("compute-pgtest-%d%s", os.Geteuid(), mark))
+	if err := os.MkdirAll(base, 0o755); err != nil {
+		return "", fmt.Errorf("making the directory of the test servers: %w", err)
+	}
+	return base, nil
+}
+
+// dropLeftovers removes the databases of tests that were killed and the templates of other schemas.
+func (s *server) dropLeftovers(ctx context.Context) error {
+	conn, err := pgx.Connect(ctx, s.url.String())
 	if err != nil {
-		return nil, err
+		return err
 	}
-	if err := syscall.Flock(int(f.Fd()), how); err != nil {
-		_ = f.Close()
-		return nil, fmt.Errorf("locking %s: %w", path, err)
+	defer conn.Close(context.WithoutCancel(ctx))
+	rows, err := conn.Query(ctx, "SELECT datname FROM pg_database WHERE datname ~ '^(test|compute_template)_' AND datname <> $1", s.template)
+	if err != nil {
+		return err
 	}
-	return f, nil
+	names, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		if _, err := conn.Exec(ctx, fmt.Sprintf("DROP DATABASE %s WITH (FORCE)", name)); err != nil {
+			return fmt.Errorf("dropping the leftover database %s: %w", name, err)
+		}
+	}
+	return nil
 }
 
 // schemaHash names the schema: ours and the job queue's.

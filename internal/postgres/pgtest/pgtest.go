@@ -1,7 +1,7 @@
 // Package pgtest gives a test a migrated PostgreSQL database of its own.
 //
-// The server is the one that COMPUTE_TEST_DATABASE_URL names; without it, each test process starts an embedded one on
-// a copy of a prepared data directory, so that it costs a moment and ends with the process. The invariant: no two
+// The server is the one that COMPUTE_TEST_DATABASE_URL names; without it, each test process starts an embedded one on a
+// data directory that an earlier process left prepared, so that it costs a moment and ends with the process. The invariant: no two
 // tests ever share a database, so every test may run in parallel.
 package pgtest
 
@@ -81,8 +81,7 @@ type server struct {
 	url      *url.URL
 	template string
 
-	// Of an embedded server; kept so that the locks that they hold last as long as the process.
-	owner    *os.File
+	// Set for a server of our own; kept, so that its lock lasts as long as the process.
 	embedded *embedded.Server
 }
 
