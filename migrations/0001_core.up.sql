@@ -73,6 +73,8 @@ CREATE TABLE bootstraps (
     operation_id     text COLLATE "C" NOT NULL UNIQUE,
     order_intent     jsonb,
     order_intent_at  timestamptz,
+    -- Written just before the call that costs money: from here on the order may have been sent.
+    order_attempt_at timestamptz,
     order_ref        text,
     claim_resolution text        CHECK (claim_resolution IN ('machine', 'nothing-ordered')),
 
@@ -95,6 +97,10 @@ CREATE TABLE bootstraps (
     lease_until      timestamptz,
     next_at          timestamptz NOT NULL DEFAULT now(),
     job_id           bigint,
+    -- What the provider said last, for the failure message of a deadline.
+    last_error       text        NOT NULL DEFAULT '',
+    -- The version of the account whose credentials were refused: no call is made until the account has another.
+    refused_version  bigint,
 
     CONSTRAINT bootstraps_names_a_machine CHECK (offer_id IS NOT NULL OR machine_id IS NOT NULL),
     CONSTRAINT bootstraps_joined_has_host CHECK (status <> 'joined' OR (host_id IS NOT NULL AND joined_at IS NOT NULL)),
@@ -105,9 +111,10 @@ CREATE TABLE bootstraps (
              THEN NULL ELSE account_id END
     ) STORED REFERENCES provider_accounts (id) ON DELETE RESTRICT
 );
-CREATE INDEX bootstraps_tenant_idx ON bootstraps (tenant_id, id DESC);
-CREATE INDEX bootstraps_account_idx ON bootstraps (tenant_id, account_id, id DESC);
-CREATE INDEX bootstraps_pool_idx ON bootstraps (tenant_id, pool_id, id DESC);
+-- Ids derive from idempotency keys, so they do not sort by time.
+CREATE INDEX bootstraps_tenant_idx ON bootstraps (tenant_id, created_at DESC, id DESC);
+CREATE INDEX bootstraps_account_idx ON bootstraps (tenant_id, account_id, created_at DESC, id DESC);
+CREATE INDEX bootstraps_pool_idx ON bootstraps (tenant_id, pool_id, created_at DESC, id DESC);
 CREATE INDEX bootstraps_live_account_idx ON bootstraps (live_account_id) WHERE live_account_id IS NOT NULL;
 CREATE INDEX bootstraps_due_idx ON bootstraps (next_at) WHERE live_account_id IS NOT NULL;
 
