@@ -35,7 +35,7 @@ type Decider struct {
 
 // New makes a Decider; Run makes it fast.
 func New(db *postgres.DB, log *slog.Logger) (*Decider, error) {
-	r, err := loadRoles(casbinPolicy)
+	r, err := loadRoles(policyText)
 	if err != nil {
 		return nil, err
 	}

@@ -1,13 +1,12 @@
 package authz
 
 import (
-	"context"
-	"fmt"
 	"sync"
 	"time"
 
 	"github.com/hashicorp/golang-lru/v2/simplelru"
-	"github.com/uptrace/bun"
+
+	"better/compute/model"
 )
 
 const (
@@ -23,7 +22,7 @@ type bindingsOf map[string][]grant
 
 type grant struct {
 	role   string
-	effect Effect
+	effect model.BindingEffect
 }
 
 // on says what the bindings on that very object say about the permission.
@@ -33,31 +32,12 @@ func (b bindingsOf) on(object string, p Permission, roles *roles) decision {
 		if !roles.allows(g.role, p) {
 			continue
 		}
-		if g.effect != Allow {
+		if g.effect != model.Allow {
 			return denied
 		}
 		result = granted
 	}
 	return result
-}
-
-// loadBindings reads the bindings of all the subjects in one query. A subject without any gets an entry too, so that it is not asked
-// for again.
-func loadBindings(ctx context.Context, idb bun.IDB, subjects []Subject) (map[Subject]bindingsOf, error) {
-	var rows []Binding
-	err := idb.NewRaw("SELECT subject, role, object, effect FROM role_bindings WHERE subject IN (?)", bun.List(subjects)).
-		Scan(ctx, &rows)
-	if err != nil {
-		return nil, fmt.Errorf("reading role bindings: %w", err)
-	}
-	loaded := make(map[Subject]bindingsOf, len(subjects))
-	for _, s := range subjects {
-		loaded[s] = bindingsOf{}
-	}
-	for _, r := range rows {
-		loaded[r.Subject][r.Object] = append(loaded[r.Subject][r.Object], grant{role: r.Role, effect: r.Effect})
-	}
-	return loaded, nil
 }
 
 // bindingCache holds the bindings of the subjects that were asked for last. It answers only while somebody proves that it

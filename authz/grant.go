@@ -2,54 +2,144 @@ package authz
 
 import (
 	"context"
-	"errors"
+	"maps"
+	"slices"
 
 	"github.com/uptrace/bun"
+
+	"better/compute/internal/problem"
+	"better/compute/model"
 )
 
-// Effect is whether a binding gives or takes.
-type Effect string
-
-// The effects. A deny beats every allow for the permissions of its role.
-const (
-	Allow Effect = "allow"
-	Deny  Effect = "deny"
-)
-
-// Binding gives a role to a subject on an object and all below it, or takes it away.
-type Binding struct {
-	Subject Subject `bun:"subject"`
-	Role    string  `bun:"role"`
-	Object  string  `bun:"object"`
-	Effect  Effect  `bun:"effect"`
+// GrantRole makes the binding, for a caller who holds compute:iam:manage and, unless the binding denies, every permission of the role, on
+// the object and all below it. INVALID_INPUT, UNAUTHENTICATED, FORBIDDEN or UNAVAILABLE. Idempotent.
+//
+// An account or pool that does not exist is decided on the fleet, so that a refusal tells nothing about existence.
+func (d *Decider) GrantRole(ctx context.Context, in model.GrantRoleInput) (*model.RoleBinding, error) {
+	b := newBinding(in.Subject, in.Role, in.Object, in.Effect)
+	var issues problem.Issues
+	checkBinding(&issues, "", b)
+	d.roles.Load().checkRole(&issues, "", b.Role)
+	if err := issues.Err(); err != nil {
+		return nil, err
+	}
+	_, err := d.change(ctx, b, grantAction, b.Effect == model.Allow, insertBinding)
+	if err != nil {
+		return nil, err
+	}
+	return &b, nil
 }
 
-// GrantRoleInput names a binding to make. An empty Effect is Allow.
-type GrantRoleInput struct {
-	Subject Subject
-	Role    string
-	Object  string
-	Effect  Effect
+// RevokeRole removes the binding and reports whether there was one, for a caller who holds compute:iam:manage on the object and,
+// to lift a denial, every permission that this gives back. The role need not exist any more. INVALID_INPUT,
+// UNAUTHENTICATED, FORBIDDEN or UNAVAILABLE. Idempotent.
+func (d *Decider) RevokeRole(ctx context.Context, in model.RevokeRoleInput) (revoked bool, err error) {
+	b := newBinding(in.Subject, in.Role, in.Object, in.Effect)
+	var issues problem.Issues
+	checkBinding(&issues, "", b)
+	checkRoleForm(&issues, b.Role)
+	if err := issues.Err(); err != nil {
+		return false, err
+	}
+	return d.change(ctx, b, revokeAction, b.Effect == model.Deny, deleteBinding)
 }
 
-// RevokeRoleInput names a binding to remove. An empty Effect is Allow.
-type RevokeRoleInput struct {
-	Subject Subject
-	Role    string
-	Object  string
-	Effect  Effect
+func newBinding(subject, role, object string, effect *model.BindingEffect) model.RoleBinding {
+	b := model.RoleBinding{Subject: subject, Role: role, Object: object, Effect: model.Allow}
+	if effect != nil {
+		b.Effect = *effect
+	}
+	return b
 }
 
-// GrantRole makes the binding, for a caller who holds compute:iam:manage and every permission of the role on the object.
-// INVALID_INPUT, UNAUTHENTICATED, FORBIDDEN or UNAVAILABLE. Idempotent.
-func (d *Decider) GrantRole(ctx context.Context, in GrantRoleInput) (Binding, error) {
-	return Binding{}, errors.ErrUnsupported
+// change decides twice: at first cheaply, so that a caller without rights cannot queue up for the lock, and then on what
+// the transaction reads under the lock, so that a right that is being revoked right now gives nothing away any more.
+func (d *Decider) change(ctx context.Context, b model.RoleBinding, action string, gives bool, write writeBinding) (bool, error) {
+	actor, held, err := d.caller(ctx)
+	if err != nil {
+		return false, err
+	}
+	at, err := locate(ctx, d.db.DB, b.Object)
+	if err != nil {
+		return false, err
+	}
+	if lack, err := d.lacks(ctx, d.db.DB, held, at, b.Role, gives); err != nil {
+		return false, err
+	} else if lack != nil {
+		return false, d.deny(ctx, actor, lack.permission, lack.object)
+	}
+
+	var changed bool
+	var lack *shortfall
+	err = d.db.RunInTx(ctx, func(ctx context.Context, tx bun.Tx) error {
+		if err := lockPolicy(ctx, tx); err != nil {
+			return err
+		}
+		held, err := loadBindings(ctx, tx, actor.subjects())
+		if err != nil {
+			return err
+		}
+		lack, err = d.lacks(ctx, tx, slices.Collect(maps.Values(held)), at, b.Role, gives)
+		if err != nil || lack != nil {
+			return err
+		}
+		changed, err = writeAudited(ctx, tx, actor.Subject, action, at.named.TenantID(), b, write)
+		return err
+	})
+	if err != nil {
+		return false, err
+	}
+	if lack != nil {
+		return false, d.deny(ctx, actor, lack.permission, lack.object)
+	}
+	return changed, nil
 }
 
-// RevokeRole removes the binding and reports whether there was one, for a caller who holds compute:iam:manage on the object.
-// INVALID_INPUT, UNAUTHENTICATED, FORBIDDEN or UNAVAILABLE. Idempotent.
-func (d *Decider) RevokeRole(ctx context.Context, in RevokeRoleInput) (bool, error) {
-	return false, errors.ErrUnsupported
+// shortfall is what a caller would have to hold, and where.
+type shortfall struct {
+	permission Permission
+	object     Object
 }
 
-var _ = bun.Ident("")
+// lacks finds what keeps the caller from changing bindings of the role there; nil when nothing does. A change that gives
+// somebody permissions must not give more than the caller holds, on the object and on everything below it.
+func (d *Decider) lacks(ctx context.Context, idb bun.IDB, held []bindingsOf, at place, role string, gives bool) (*shortfall, error) {
+	if d.decide(held, IAMManage, at.decided) != granted {
+		return &shortfall{IAMManage, at.named}, nil
+	}
+	if !gives {
+		return nil, nil
+	}
+	roles := d.roles.Load()
+	for _, p := range AllPermissions() {
+		if roles.allows(role, p) && d.decide(held, p, at.decided) != granted {
+			return &shortfall{p, at.named}, nil
+		}
+	}
+	return d.deniedBelow(ctx, idb, held, at.named, role)
+}
+
+// deniedBelow finds an object below that one on which the caller is denied a permission of the role.
+func (d *Decider) deniedBelow(ctx context.Context, idb bun.IDB, held []bindingsOf, above Object, role string) (*shortfall, error) {
+	roles := d.roles.Load()
+	for _, p := range AllPermissions() {
+		if !roles.allows(role, p) {
+			continue
+		}
+		for _, h := range held {
+			for _, name := range slices.Sorted(maps.Keys(h)) {
+				if h.on(name, p, roles) != denied {
+					continue
+				}
+				at, err := locate(ctx, idb, name)
+				if err != nil {
+					return nil, err
+				}
+				if at.named.isBelow(above) {
+					return &shortfall{p, at.named}, nil
+				}
+			}
+		}
+	}
+	return nil, nil
+}

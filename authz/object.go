@@ -2,6 +2,7 @@ package authz
 
 import (
 	"regexp"
+	"slices"
 	"strings"
 
 	"better/compute/internal/id"
@@ -73,6 +74,11 @@ func (o Object) chain() []string {
 		chain = append(chain, tenantPrefix+o.tenantID)
 	}
 	return append(chain, fleetName)
+}
+
+// isBelow reports whether the object is in the tree strictly under the other, as far as its tenant is known.
+func (o Object) isBelow(above Object) bool {
+	return o != above && slices.Contains(o.chain(), above.String())
 }
 
 func itemName(k Kind, id string) string { return string(k) + "/" + id }

@@ -2,32 +2,37 @@ package authz
 
 import (
 	_ "embed"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/casbin/casbin/v2"
-	"github.com/casbin/casbin/v2/model"
+	casbinmodel "github.com/casbin/casbin/v2/model"
 	stringadapter "github.com/casbin/casbin/v2/persist/string-adapter"
+
+	"better/compute/internal/problem"
+	"better/compute/model"
 )
 
 //go:embed model.conf
-var casbinModel string
+var modelText string
 
 //go:embed roles.csv
-var casbinPolicy string
+var policyText string
 
 // Permission is something that a caller may be allowed to do.
-type Permission string
+type Permission = model.Permission
 
 // The permissions.
 const (
-	ProvidersRead   Permission = "compute:providers:read"
-	ProvidersManage Permission = "compute:providers:manage"
-	PoolsRead       Permission = "compute:pools:read"
-	PoolsManage     Permission = "compute:pools:manage"
-	IAMManage       Permission = "compute:iam:manage"
-	AuditRead       Permission = "compute:audit:read"
+	ProvidersRead   = model.ProvidersRead
+	ProvidersManage = model.ProvidersManage
+	PoolsRead       = model.PoolsRead
+	PoolsManage     = model.PoolsManage
+	IAMManage       = model.IAMManage
+	AuditRead       = model.AuditRead
 )
 
 // AllPermissions lists every permission, in the order of the documentation.
@@ -43,7 +48,7 @@ type roles struct {
 }
 
 func loadRoles(policy string) (*roles, error) {
-	m, err := model.NewModelFromString(casbinModel)
+	m, err := casbinmodel.NewModelFromString(modelText)
 	if err != nil {
 		return nil, fmt.Errorf("reading the Casbin model: %w", err)
 	}
@@ -51,28 +56,42 @@ func loadRoles(policy string) (*roles, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading the roles: %w", err)
 	}
-	names, err := enforcer.GetAllSubjects()
+	rules, err := enforcer.GetPolicy()
 	if err != nil {
 		return nil, fmt.Errorf("listing the roles: %w", err)
 	}
-	if len(names) == 0 {
-		return nil, fmt.Errorf("reading the roles: there are none, which would deny everybody")
+	if len(rules) == 0 {
+		return nil, errors.New("reading the roles: there are none, which would deny everybody")
 	}
-	may := make(map[string]map[Permission]bool, len(names))
-	for _, role := range names {
-		may[role] = map[Permission]bool{}
-		for _, p := range AllPermissions() {
-			if may[role][p], err = enforcer.Enforce(role, string(p)); err != nil {
-				return nil, fmt.Errorf("asking Casbin whether %s has %s: %w", role, p, err)
+	may := map[string]map[Permission]bool{}
+	for _, rule := range rules {
+		if role := rule[0]; may[role] == nil {
+			if may[role], err = askCasbin(enforcer, role); err != nil {
+				return nil, err
 			}
 		}
 	}
 	return &roles{may: may}, nil
 }
 
+func askCasbin(enforcer *casbin.Enforcer, role string) (map[Permission]bool, error) {
+	answers := map[Permission]bool{}
+	for _, p := range AllPermissions() {
+		yes, err := enforcer.Enforce(role, string(p))
+		if err != nil {
+			return nil, fmt.Errorf("asking Casbin whether %s has %s: %w", role, p, err)
+		}
+		answers[p] = yes
+	}
+	return answers, nil
+}
+
 // allows is false for a role that does not exist any more.
 func (r *roles) allows(role string, p Permission) bool { return r.may[role][p] }
 
-func (r *roles) exists(role string) bool { return r.may[role] != nil }
-
-func (r *roles) names() []string { return slices.Sorted(maps.Keys(r.may)) }
+// checkRole adds an issue when there is no such role.
+func (r *roles) checkRole(issues *problem.Issues, prefix, role string) {
+	if r.may[role] == nil {
+		issues.Add(prefix+"role", "must be one of %s", strings.Join(slices.Sorted(maps.Keys(r.may)), ", "))
+	}
+}

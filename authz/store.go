@@ -1,0 +1,105 @@
+package authz
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+
+	"github.com/uptrace/bun"
+
+	"better/compute/audit/journal"
+	"better/compute/internal/postgres"
+	"better/compute/model"
+)
+
+// loadBindings reads the bindings of all the subjects in one query. A subject without any gets an entry too, so that it is not asked
+// for again.
+func loadBindings(ctx context.Context, idb bun.IDB, subjects []Subject) (map[Subject]bindingsOf, error) {
+	var rows []model.RoleBinding
+	err := idb.NewRaw("SELECT subject, role, object, effect FROM role_bindings WHERE subject IN (?)", bun.List(subjects)).
+		Scan(ctx, &rows)
+	if err != nil {
+		return nil, fmt.Errorf("reading role bindings: %w", err)
+	}
+	return bySubject(subjects, rows), nil
+}
+
+func bySubject(subjects []Subject, rows []model.RoleBinding) map[Subject]bindingsOf {
+	sorted := make(map[Subject]bindingsOf, len(subjects))
+	for _, s := range subjects {
+		sorted[s] = bindingsOf{}
+	}
+	for _, r := range rows {
+		sorted[r.Subject][r.Object] = append(sorted[r.Subject][r.Object], grant{role: r.Role, effect: r.Effect})
+	}
+	return sorted
+}
+
+// place is the object of a binding: as it is named, with its tenant when it has one, and what rights on it are decided on.
+type place struct {
+	named   Object
+	decided Object
+}
+
+func locate(ctx context.Context, idb bun.IDB, name string) (place, error) {
+	o, _ := parseObject(name)
+	table := map[Kind]string{ProviderAccounts: "provider_accounts", Pools: "pools"}[o.kind]
+	if table == "" {
+		return place{named: o, decided: o}, nil
+	}
+	err := idb.NewRaw("SELECT tenant_id FROM ? WHERE id = ?", bun.Ident(table), o.id).Scan(ctx, &o.tenantID)
+	if errors.Is(err, sql.ErrNoRows) {
+		return place{named: o, decided: Fleet()}, nil
+	}
+	if err != nil {
+		return place{}, postgres.Translate(fmt.Errorf("finding the tenant of an object: %w", err))
+	}
+	return place{named: o, decided: o}, nil
+}
+
+// lockPolicy makes changes of bindings take turns. Every change moves the version anyway, through a trigger; taking the row first
+// keeps two of them from waiting for each other, and what is read under it stays true until the commit.
+func lockPolicy(ctx context.Context, tx bun.Tx) error {
+	if _, err := tx.NewRaw("SELECT version FROM policy_version FOR UPDATE").Exec(ctx); err != nil {
+		return fmt.Errorf("locking the role bindings: %w", err)
+	}
+	return nil
+}
+
+// writeBinding changes one row and reports whether there was anything to change.
+type writeBinding func(ctx context.Context, tx bun.Tx, by string, b model.RoleBinding) (changed bool, err error)
+
+func insertBinding(ctx context.Context, tx bun.Tx, by string, b model.RoleBinding) (bool, error) {
+	return affects(tx.NewRaw(`INSERT INTO role_bindings (subject, role, object, effect, created_by) VALUES (?, ?, ?, ?, ?)
+		ON CONFLICT DO NOTHING`, b.Subject, b.Role, b.Object, string(b.Effect), by).Exec(ctx))
+}
+
+func deleteBinding(ctx context.Context, tx bun.Tx, _ string, b model.RoleBinding) (bool, error) {
+	return affects(tx.NewRaw("DELETE FROM role_bindings WHERE subject = ? AND role = ? AND object = ? AND effect = ?",
+		b.Subject, b.Role, b.Object, string(b.Effect)).Exec(ctx))
+}
+
+func affects(result sql.Result, err error) (bool, error) {
+	if err != nil {
+		return false, fmt.Errorf("changing a role binding: %w", err)
+	}
+	n, err := result.RowsAffected()
+	return n > 0, err
+}
+
+// writeAudited changes the binding and writes that down, as a replay when there was nothing to change.
+func writeAudited(ctx context.Context, tx bun.Tx, by, action, tenantID string, b model.RoleBinding, write writeBinding) (bool, error) {
+	changed, err := write(ctx, tx, by, b)
+	if err != nil {
+		return false, err
+	}
+	outcome := journal.Allowed
+	if !changed {
+		outcome = journal.Replayed
+	}
+	return changed, journal.Write(ctx, tx, by, RequestID(ctx), journal.Entry{
+		TenantID: tenantID, Action: action, Object: b.Object, Outcome: outcome,
+		Details: map[string]any{"subject": b.Subject, "role": b.Role, "effect": string(b.Effect)},
+	})
+}
