@@ -1,0 +1,177 @@
+// Package event owns the outbox: events that are written in the transaction of what they report, and read by every
+// replica in one order, behind the commit horizon.
+//
+// It refuses to know what the events say. The invariant: a reader that goes on from a position it was given sees every
+// event after it exactly once, whoever wrote it and however long its transaction took to commit.
+package event
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/uptrace/bun"
+
+	"better/compute/internal/postgres"
+	"better/compute/model"
+)
+
+// Retention is how long events are kept.
+const Retention = 7 * 24 * time.Hour
+
+// channel is where a commit that wrote events is announced. Announcements are hints: a lost one costs the poll delay.
+const channel = "events"
+
+// Record is an event to be written. Data is a CloudEvents 1.0 envelope without secrets.
+type Record struct {
+	TenantID    string
+	Type        string
+	BootstrapID string
+	AccountID   string
+	Data        model.JSON
+}
+
+// Position is a place in the order of events. Transactions commit out of order, so the order is that of the transaction
+// that wrote an event, then of the event's number; both are compared as numbers.
+type Position struct {
+	XID uint64
+	ID  int64
+}
+
+// Before reports whether p comes before q.
+func (p Position) Before(q Position) bool {
+	return p.XID < q.XID || p.XID == q.XID && p.ID < q.ID
+}
+
+// String is the form that ParsePosition reads.
+func (p Position) String() string { return fmt.Sprintf("%d.%d", p.XID, p.ID) }
+
+// ParsePosition reads what String wrote.
+func ParsePosition(s string) (Position, error) {
+	x, i, ok := strings.Cut(s, ".")
+	if !ok {
+		return Position{}, fmt.Errorf("position %q has no dot", s)
+	}
+	xid, err := strconv.ParseUint(x, 10, 64)
+	if err != nil {
+		return Position{}, fmt.Errorf("position %q: %w", s, err)
+	}
+	id, err := strconv.ParseInt(i, 10, 64)
+	if err != nil || id < 0 {
+		return Position{}, fmt.Errorf("position %q has no number", s)
+	}
+	return Position{XID: xid, ID: id}, nil
+}
+
+// Event is an event that was read.
+type Event struct {
+	Record
+	Position Position
+	At       time.Time
+}
+
+// Append writes an event in the caller's transaction.
+func Append(ctx context.Context, tx bun.IDB, r Record) error {
+	_, err := tx.NewRaw(`
+		WITH written AS (
+			INSERT INTO events (tenant_id, type, bootstrap_id, account_id, data) VALUES (?, ?, ?, ?, ?)
+		)
+		SELECT pg_notify(?, '')`,
+		r.TenantID, r.Type, r.BootstrapID, r.AccountID, r.Data, channel).Exec(ctx)
+	if err != nil {
+		return fmt.Errorf("appending event %s: %w", r.Type, err)
+	}
+	return nil
+}
+
+// Range says which events to read.
+type Range struct {
+	// After and UpTo bound the positions: After < position <= UpTo.
+	After, UpTo Position
+	TenantID    string
+	// AccountID and BootstrapID narrow further when not empty.
+	AccountID   string
+	BootstrapID string
+	Limit       int64
+}
+
+// Read lists the events of a range in order. UpTo must lie behind the commit horizon, as every position of a Subscription does.
+func Read(ctx context.Context, db bun.IDB, r Range) ([]*Event, error) {
+	q := selectEvents(db).
+		Where("(e.xid, e.id) > (?::xid8, ?)", r.After.xid(), r.After.ID).
+		Where("(e.xid, e.id) <= (?::xid8, ?)", r.UpTo.xid(), r.UpTo.ID).
+		Where("e.tenant_id = ?", r.TenantID).
+		OrderExpr("e.xid, e.id").Limit(r.Limit)
+	if r.AccountID != "" {
+		q = q.Where("e.account_id = ?", r.AccountID)
+	}
+	if r.BootstrapID != "" {
+		q = q.Where("e.bootstrap_id = ?", r.BootstrapID)
+	}
+	return scan(ctx, q)
+}
+
+// Latest is the newest event of a bootstrap at or before a position; nil when there is none.
+func Latest(ctx context.Context, db bun.IDB, tenantID, bootstrapID string, upTo Position) (*Event, error) {
+	events, err := scan(ctx, selectEvents(db).
+		Where("(e.xid, e.id) <= (?::xid8, ?)", upTo.xid(), upTo.ID).
+		Where("e.tenant_id = ? AND e.bootstrap_id = ?", tenantID, bootstrapID).
+		OrderExpr("e.xid DESC, e.id DESC").Limit(1))
+	if err != nil || len(events) == 0 {
+		return nil, err
+	}
+	return events[0], nil
+}
+
+// Prune deletes events that are older than the retention, and an hour more, so that a cursor whose age is checked against the
+// retention never points at a gap.
+func Prune(ctx context.Context, db bun.IDB) error {
+	_, err := db.NewRaw(`DELETE FROM events WHERE at < now() - make_interval(secs => ?)`,
+		(Retention + time.Hour).Seconds()).Exec(ctx)
+	if err != nil {
+		return fmt.Errorf("pruning events: %w", err)
+	}
+	return nil
+}
+
+// xid is the decimal text of the transaction number, since xid8 has no cast from a signed integer.
+func (p Position) xid() string { return strconv.FormatUint(p.XID, 10) }
+
+// row is an event as read. The column alias must not be "xid": ORDER BY would then sort its text.
+type row struct {
+	XIDText     string     `bun:"xid_text"`
+	ID          int64      `bun:"id"`
+	TenantID    string     `bun:"tenant_id"`
+	Type        string     `bun:"type"`
+	BootstrapID string     `bun:"bootstrap_id"`
+	AccountID   string     `bun:"account_id"`
+	Data        model.JSON `bun:"data"`
+	At          time.Time  `bun:"at"`
+}
+
+func selectEvents(db bun.IDB) *bun.SelectQuery {
+	return db.NewSelect().TableExpr("events AS e").
+		ColumnExpr("e.xid::text AS xid_text, e.id, e.tenant_id, e.type, e.bootstrap_id, e.account_id, e.data, e.at")
+}
+
+func scan(ctx context.Context, q *bun.SelectQuery) ([]*Event, error) {
+	var rows []row
+	if err := q.Scan(ctx, &rows); err != nil {
+		return nil, postgres.Translate(fmt.Errorf("reading events: %w", err))
+	}
+	events := make([]*Event, len(rows))
+	for i, r := range rows {
+		xid, err := strconv.ParseUint(r.XIDText, 10, 64)
+		if err != nil {
+			return nil, fmt.Errorf("reading events: transaction number %q: %w", r.XIDText, err)
+		}
+		events[i] = &Event{
+			Record:   Record{TenantID: r.TenantID, Type: r.Type, BootstrapID: r.BootstrapID, AccountID: r.AccountID, Data: r.Data},
+			Position: Position{XID: xid, ID: r.ID},
+			At:       r.At,
+		}
+	}
+	return events, nil
+}

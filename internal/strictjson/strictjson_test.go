@@ -1,0 +1,66 @@
+package strictjson
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+)
+
+func TestParse(t *testing.T) {
+	t.Parallel()
+	deep := func(n int) string { return strings.Repeat("[", n) + strings.Repeat("]", n) }
+	for _, c := range []struct {
+		name, in string
+		ok       bool
+	}{
+		{"object", `{"a":[1,"x",null,true,{"b":1e3}]}`, true},
+		{"deepest", deep(MaxDepth), true},
+		{"surrogate pair", `"\ud83d\ude00"`, true},
+		{"escaped backslash before u", `"\\ud800"`, true},
+		{"too deep", deep(MaxDepth + 2), false},
+		{"duplicate key", `{"a":1,"a":2}`, false},
+		{"duplicate key by escape", `{"a":1,"\u0061":2}`, false},
+		{"nested duplicate key", `{"x":[{"a":1,"a":2}]}`, false},
+		{"trailing data", `{} {}`, false},
+		{"trailing text", `{}x`, false},
+		{"NUL by escape", `{"a":"\u0000"}`, false},
+		{"NUL in a key", `{"\u0000":1}`, false},
+		{"raw NUL", "\"a\x00\"", false},
+		{"invalid UTF-8", "\"a\xff\"", false},
+		{"high surrogate alone", `"\ud83d"`, false},
+		{"low surrogate alone", `"\ude00"`, false},
+		{"high surrogate twice", `"\ud83d\ud83d"`, false},
+		{"huge number", `1e999999`, false},
+		{"long number", strings.Repeat("1", 65), false},
+		{"empty", ``, false},
+		{"cut short", `{"a":`, false},
+		{"comment", `{} // x`, false},
+		{"byte order mark", "\ufeff{}", false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			_, err := Parse([]byte(c.in))
+			if (err == nil) != c.ok {
+				t.Errorf("Parse(%q) = %v", c.in, err)
+			}
+		})
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add([]byte(`{"a":[1,"\ud83d\ude00",{"b":null}]}`))
+	f.Add([]byte(`{"a":1,"a":2}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		v, err := Parse(data)
+		if err != nil {
+			return
+		}
+		again, err := json.Marshal(v)
+		if err != nil {
+			t.Fatalf("what was parsed cannot be written: %v", err)
+		}
+		if _, err := Parse(again); err != nil {
+			t.Fatalf("what was written cannot be parsed: %v", err)
+		}
+	})
+}

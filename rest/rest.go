@@ -1,0 +1,210 @@
+// Package rest owns the seven documented REST methods: a table of routes over the same services that GraphQL calls.
+//
+// It reads strict JSON, calls one service method and writes JSON. It refuses to know rules, SQL or authorization. The
+// invariant: a method answers with the code that its GraphQL field gives for the same input.
+package rest
+
+import (
+	"context"
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"mime"
+	"net/http"
+	"strconv"
+
+	"better/compute/authz"
+	"better/compute/bootstrap"
+	"better/compute/internal/problem"
+	"better/compute/model"
+	"better/compute/provideraccount"
+)
+
+// maxBody is the largest body that is read, in bytes.
+const maxBody = 256 << 10
+
+//go:embed openapi.json
+var openapi []byte
+
+// Service answers the REST paths.
+type Service struct {
+	Accounts   *provideraccount.Service
+	Bootstraps *bootstrap.Service
+	Log        *slog.Logger
+}
+
+// items wraps a list, so that an answer is always an object.
+type items[T any] struct {
+	Items []T `json:"items"`
+}
+
+// Handler serves POST /api/compute/providerAccounts/<method> and GET /api/compute/openapi.json. The caller's actor and
+// request id are expected in the request's context.
+func (s *Service) Handler() http.Handler {
+	mux := http.NewServeMux()
+	for name, method := range s.methods() {
+		mux.Handle("POST /api/compute/providerAccounts/"+name, method)
+		mux.Handle("/api/compute/providerAccounts/"+name, s.wrongMethod("POST"))
+	}
+	mux.HandleFunc("GET /api/compute/openapi.json", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write(openapi)
+	})
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		s.fail(w, r, problem.New(problem.NotFound, "There is no such path."))
+	})
+	return mux
+}
+
+func (s *Service) methods() map[string]http.Handler {
+	return map[string]http.Handler{
+		"create": method(s, func(ctx context.Context, in model.CreateProviderAccountInput) (any, error) {
+			out, err := s.Accounts.Create(ctx, in)
+			if err != nil {
+				return nil, err
+			}
+			return out.ProviderAccount, nil
+		}),
+		"list": method(s, func(ctx context.Context, in tenantInput) (any, error) {
+			out, err := s.Accounts.List(ctx, in.TenantID)
+			return items[*model.ProviderAccount]{out}, err
+		}),
+		"get": method(s, func(ctx context.Context, in accountInput) (any, error) {
+			return s.Accounts.Get(ctx, in.TenantID, in.AccountID)
+		}),
+		"offers": method(s, func(ctx context.Context, in offersInput) (any, error) {
+			out, err := s.Accounts.Offers(ctx, in.TenantID, in.AccountID, in.Query)
+			return items[*model.Offer]{out}, err
+		}),
+		"update": method(s, func(ctx context.Context, in updateInput) (any, error) {
+			out, err := s.Accounts.Update(ctx, model.UpdateProviderAccountInput{
+				TenantID: in.TenantID, AccountID: in.AccountID, Config: in.Config,
+			})
+			if err != nil {
+				return nil, err
+			}
+			return out.ProviderAccount, nil
+		}),
+		"delete": method(s, func(ctx context.Context, in model.DeleteProviderAccountInput) (any, error) {
+			if _, err := s.Accounts.Delete(ctx, in); err != nil {
+				return nil, err
+			}
+			return map[string]bool{"deleted": true}, nil
+		}),
+		"bootstrap": method(s, func(ctx context.Context, in model.BootstrapMachineInput) (any, error) {
+			out, err := s.Bootstraps.Start(ctx, in)
+			if err != nil {
+				return nil, err
+			}
+			return out.Bootstrap, nil
+		}),
+	}
+}
+
+type tenantInput struct {
+	TenantID string `json:"tenantId"`
+}
+
+type accountInput struct {
+	TenantID  string `json:"tenantId"`
+	AccountID string `json:"accountId"`
+}
+
+type offersInput struct {
+	TenantID  string            `json:"tenantId"`
+	AccountID string            `json:"accountId"`
+	Query     *model.OfferQuery `json:"query,omitempty"`
+}
+
+// updateInput has no ifVersion: the documented method does not take one.
+type updateInput struct {
+	TenantID  string     `json:"tenantId"`
+	AccountID string     `json:"accountId"`
+	Config    model.JSON `json:"config,omitempty"`
+}
+
+// method makes a handler of one service call. What the caller sent is judged only after it is known who calls.
+func method[In any](s *Service, call func(context.Context, In) (any, error)) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if _, ok := authz.ActorFrom(r.Context()); !ok {
+			s.fail(w, r, problem.New(problem.Unauthenticated, "This request needs a credential."))
+			return
+		}
+		body, err := read(w, r)
+		if err != nil {
+			s.fail(w, r, err)
+			return
+		}
+		in, err := decode[In](body)
+		if err != nil {
+			s.fail(w, r, err)
+			return
+		}
+		out, err := call(r.Context(), in)
+		if err != nil {
+			s.fail(w, r, err)
+			return
+		}
+		s.write(w, r, http.StatusOK, out)
+	})
+}
+
+func read(w http.ResponseWriter, r *http.Request) ([]byte, error) {
+	kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	if err != nil || kind != "application/json" {
+		return nil, problem.New(problem.InvalidInput, "The Content-Type must be application/json.")
+	}
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	if tooLarge, ok := errors.AsType[*http.MaxBytesError](err); ok {
+		return nil, problem.New(problem.PayloadTooLarge, "The body is larger than %d bytes.", tooLarge.Limit).
+			With("limitBytes", tooLarge.Limit)
+	}
+	if err != nil {
+		return nil, problem.New(problem.InvalidInput, "The body could not be read to its end.").Because(err)
+	}
+	return body, nil
+}
+
+func (s *Service) wrongMethod(allow string) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Allow", allow)
+		s.write(w, r, http.StatusMethodNotAllowed, envelope(problem.New(problem.InvalidInput, "This path takes %s only.", allow)))
+	})
+}
+
+// fail writes the error body, and logs what the caller is not shown.
+func (s *Service) fail(w http.ResponseWriter, r *http.Request, err error) {
+	p := problem.From(err)
+	if p.Code == problem.Internal {
+		s.Log.ErrorContext(r.Context(), "request failed", "requestId", authz.RequestID(r.Context()), "path", r.URL.Path, "error", err)
+		p = p.With("requestId", authz.RequestID(r.Context()))
+	}
+	if after, ok := p.Details["retryAfterSeconds"].(int); ok && p.Code == problem.RateLimited {
+		w.Header().Set("Retry-After", strconv.Itoa(after))
+	}
+	if p.Code == problem.Unauthenticated {
+		w.Header().Set("WWW-Authenticate", "Bearer")
+	}
+	s.write(w, r, p.Code.HTTPStatus(), envelope(p))
+}
+
+func envelope(p *problem.Error) any {
+	details := p.Details
+	if details == nil {
+		details = map[string]any{}
+	}
+	return map[string]any{"error": map[string]any{"code": p.Code, "message": p.Message, "details": details}}
+}
+
+func (s *Service) write(w http.ResponseWriter, r *http.Request, status int, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(status)
+	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil && r.Context().Err() == nil {
+		s.Log.WarnContext(r.Context(), "writing an answer", "requestId", authz.RequestID(r.Context()), "error", err)
+	}
+}
