@@ -51,7 +51,7 @@ func (b bundle) write(ctx context.Context, bootstrap, typ string) error {
 }
 
 func TestMain(m *testing.M) {
-	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("github.com/jackc/pgx/v5/pgxpool.(*Pool).backgroundHealthCheck"))
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("better/compute/internal/postgres/embedded.startChild.func1"))
 }
 
 // Writers commit late, in any order, and sometimes not at all. A naive reader by id loses a fifth of such events.
