@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -38,7 +39,7 @@ const (
 func (c *Cloud) consoleFile(m *machine) string { return filepath.Join(c.machineDir(m), "console.log") }
 
 // startAgent runs the machine's command until its power is cut. As a service manager would, it starts a command again that
-// failed, ever more slowly, and leaves one alone that ended well.
+// failed, ever more slowly, and leaves one alone whose exit code says that a restart is no use.
 func (c *Cloud) startAgent(m *machine) {
 	power, cut := context.WithCancel(m.power)
 	a := &agent{cut: cut, done: make(chan struct{})}
@@ -49,10 +50,13 @@ func (c *Cloud) startAgent(m *machine) {
 		defer cut()
 		for backoff := firstBackoff; ; backoff = min(2*backoff, lastBackoff) {
 			err := c.runAgent(power, args, root, console)
-			if err == nil || power.Err() != nil {
+			if power.Err() != nil {
 				return
 			}
-			c.options.Log.Warn("the agent of a simulated machine failed", "machine", m.ID, "error", err)
+			c.options.Log.Warn("the agent of a simulated machine ended", "machine", m.ID, "error", err)
+			if final(err) {
+				return
+			}
 			select {
 			case <-power.Done():
 				return
@@ -60,6 +64,14 @@ func (c *Cloud) startAgent(m *machine) {
 			}
 		}
 	})
+}
+
+// final reports whether bcd ended for good: stopped, started wrongly, refused, or removed from its pool.
+func final(err error) bool {
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+		return slices.Contains([]int{2, 3, 4}, exit.ExitCode())
+	}
+	return err == nil
 }
 
 // runAgent runs the command once, with the machine's root as its working directory and nothing of our environment.

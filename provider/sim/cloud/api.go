@@ -34,6 +34,7 @@ func (c *Cloud) Handler() http.Handler {
 	mux.HandleFunc("DELETE /v1/machines/{id}", c.serve(c.releaseMachine))
 	mux.HandleFunc("GET /v1/machines/{id}/console", c.serve(c.getConsole))
 	mux.HandleFunc("POST /v1/machines/{id}/install", c.serve(c.installMachine))
+	mux.HandleFunc("DELETE /v1/machines/{id}/install", c.serve(c.uninstallMachine))
 	mux.HandleFunc("GET /v1/machines/{id}/install/{installId}", c.serve(c.getInstall))
 	mux.HandleFunc("POST /v1/_faults", c.admin(c.addFaults))
 	mux.HandleFunc("DELETE /v1/_faults", c.admin(c.clearFaults))

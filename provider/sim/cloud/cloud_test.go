@@ -38,20 +38,14 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// runAgent writes its process id and the machine's serial where a test finds them, and lives until it is killed. With "exit" in
-// its config file it ends with that status.
+// runAgent writes its process id and the machine's serial where a test finds them, and lives until it is killed.
 func runAgent() {
 	serial, err := os.ReadFile("sys/class/dmi/id/product_serial")
 	if err != nil {
 		fmt.Println("no serial:", err)
 		os.Exit(1)
 	}
-	config, _ := os.ReadFile(os.Args[3])
 	fmt.Println("agent of", strings.TrimSpace(string(serial)))
-	if code, ok := strings.CutPrefix(string(config), "exit "); ok {
-		n, _ := strconv.Atoi(code)
-		os.Exit(n)
-	}
 	if err := os.WriteFile("pid.tmp", []byte(strconv.Itoa(os.Getpid())), 0o600); err != nil {
 		os.Exit(1)
 	}
@@ -465,6 +459,16 @@ func TestInstallRunsTheAgent(t *testing.T) {
 		t.Errorf("second install: %+v, the first agent lives: %v", status, alive(pid))
 	}
 	pid = c.agentPID(dir, m.ID)
+	for range 2 {
+		call[any](c, 204, "DELETE", "/v1/machines/"+m.ID+"/install", nil)
+	}
+	c.awaitStatus(m.ID, cloud.StatusReady)
+	if alive(pid) {
+		t.Error("the agent outlived its install")
+	}
+
+	c.awaitInstall(m.ID, c.installAgain(m.ID))
+	pid = c.agentPID(dir, m.ID)
 	call[any](c, 204, "DELETE", "/v1/machines/"+m.ID, nil)
 	if alive(pid) {
 		t.Error("the agent outlived its machine")
@@ -519,6 +523,19 @@ func TestAgentIsStartedAgain(t *testing.T) {
 	}
 	if again := c.agentPID(dir, m.ID); again == pid {
 		t.Errorf("still process %d", pid)
+	}
+}
+
+func TestExitCodesThatAreFinal(t *testing.T) {
+	t.Parallel()
+	for code, final := range map[int]bool{0: true, 1: false, 2: true, 3: true, 4: true, 127: false} {
+		err := exec.CommandContext(t.Context(), "sh", "-c", fmt.Sprint("exit ", code)).Run()
+		if got := cloud.Final(err); got != final {
+			t.Errorf("exit code %d: final is %v", code, got)
+		}
+	}
+	if cloud.Final(exec.CommandContext(t.Context(), "/nonexistent").Run()) {
+		t.Error("a command that cannot be started is final")
 	}
 }
 

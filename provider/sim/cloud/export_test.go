@@ -8,3 +8,6 @@ func NewConsoleLog(path string) *ConsoleLog { return &ConsoleLog{consoleLog{path
 
 // Close closes it.
 func (l *ConsoleLog) Close() { l.close() }
+
+// Final is final.
+var Final = final

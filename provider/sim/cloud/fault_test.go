@@ -153,7 +153,6 @@ func TestMachineFaults(t *testing.T) {
 	c.fault(object{"match": object{"method": "POST"}, "kind": cloud.FaultInstallHangs})
 	hanging := c.named("existing-metal")[0]
 	c.install(hanging.ID, installBody)
-	c.refused(409, "locked", "POST", "/v1/machines/"+hanging.ID+"/install", installBody)
 
 	if err := first.Close(); err != nil {
 		t.Fatal(err)
@@ -167,6 +166,9 @@ func TestMachineFaults(t *testing.T) {
 		}
 	}
 	c.refused(409, "locked", "POST", "/v1/machines/"+stuck.ID+"/install", installBody)
+	if status := c.awaitInstall(hanging.ID, c.installAgain(hanging.ID)); status.State != "succeeded" {
+		t.Errorf("the install that superseded the hanging one: %+v", status)
+	}
 }
 
 func TestPageFaults(t *testing.T) {

@@ -27,6 +27,7 @@ const (
 	InstallRunning   = "running"
 	InstallSucceeded = "succeeded"
 	InstallFailed    = "failed"
+	InstallRemoved   = "removed"
 )
 
 func (m *machine) lastInstall() *Install {
@@ -82,7 +83,8 @@ func (r installRequest) check() error {
 // local is the path from the machine's root.
 func (f installFile) local() string { return strings.TrimPrefix(f.Path, "/") }
 
-// installMachine wipes the machine, writes the files, and starts the agent when the install delay is over.
+// installMachine wipes the machine, writes the files, and starts the agent when the install delay is over. It supersedes an
+// install that runs.
 func (c *Cloud) installMachine(call *call) (int, any, error) {
 	var r installRequest
 	if err := call.decode(&r); err != nil {
@@ -100,8 +102,8 @@ func (c *Cloud) installMachine(call *call) (int, any, error) {
 	if done := m.installOf(r.ClientToken); done != nil {
 		return http.StatusAccepted, accepted(done), nil
 	}
-	if status := c.view(m).Status; status == StatusPending || status == StatusInstalling {
-		return 0, nil, refusal(http.StatusConflict, "locked", "the machine is "+status)
+	if c.view(m).Status == StatusPending {
+		return 0, nil, refusal(http.StatusConflict, "locked", "the machine is pending")
 	}
 	install := &Install{
 		ID: fmt.Sprintf("i-%s-%d", m.ID[2:], len(m.installs)+1), State: InstallRunning, ClientToken: r.ClientToken, Log: []string{},
@@ -118,10 +120,19 @@ func (c *Cloud) installMachine(call *call) (int, any, error) {
 	}); err != nil {
 		return 0, nil, err
 	}
-	m.installs = append(m.installs, install)
-	m.exec = r.Exec
+	m.begin(install, r.Exec)
 	c.finishLater(m, install)
 	return http.StatusAccepted, accepted(install), nil
+}
+
+// begin makes the install the one that counts; one that still runs is given up.
+func (m *machine) begin(install *Install, exec []string) {
+	if last := m.lastInstall(); last != nil && last.State == InstallRunning {
+		code := 143
+		last.State, last.ExitCode, last.Log = InstallFailed, &code, []string{"superseded by " + install.ID}
+	}
+	m.installs = append(m.installs, install)
+	m.exec = exec
 }
 
 func (m *machine) installOf(clientToken string) *Install {
@@ -184,7 +195,7 @@ func (c *Cloud) finishLater(m *machine, install *Install) {
 		}
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		if m.power.Err() != nil {
+		if m.power.Err() != nil || m.lastInstall() != install || install.State != InstallRunning {
 			return
 		}
 		if err := c.finish(m, *install); err != nil {
@@ -229,6 +240,33 @@ func (c *Cloud) resume(m *machine) error {
 		c.startAgent(m)
 	}
 	return nil
+}
+
+// uninstallMachine stops the agent and wipes the machine, which stays the project's.
+func (c *Cloud) uninstallMachine(call *call) (int, any, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	m := c.projectOf(call.project).machine(call.r.PathValue("id"))
+	if m == nil {
+		return 0, nil, notFound("machine")
+	}
+	last := m.lastInstall()
+	if last == nil || last.State == InstallRemoved {
+		return http.StatusNoContent, nil, nil
+	}
+	m.agent.stop()
+	if err := c.writeDisk(m, nil); err != nil {
+		return 0, nil, err
+	}
+	removed := *last
+	removed.State = InstallRemoved
+	if err := c.record(Entry{
+		Kind: EntryInstalled, RequestID: call.requestID, Project: m.project, MachineID: m.ID, Name: m.Name, Install: &removed,
+	}); err != nil {
+		return 0, nil, err
+	}
+	m.installs[len(m.installs)-1] = &removed
+	return http.StatusNoContent, nil, nil
 }
 
 func (c *Cloud) getInstall(call *call) (int, any, error) {

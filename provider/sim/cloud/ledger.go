@@ -17,7 +17,7 @@ const (
 	EntryOrder     = "order"     // a machine was sold
 	EntryRelease   = "release"   // a machine was given back
 	EntryInstall   = "install"   // an install began
-	EntryInstalled = "installed" // an install ended
+	EntryInstalled = "installed" // an install ended, or was removed
 	EntryFault     = "fault"     // a scripted fault was applied to a request
 )
 

@@ -159,9 +159,11 @@ func (c *Cloud) replay(e Entry) error {
 		m.released = true
 		m.cut()
 	case EntryInstall:
-		m.installs = append(m.installs, e.Install)
-		m.exec = e.Exec
+		m.begin(e.Install, e.Exec)
 	case EntryInstalled:
+		if len(m.installs) == 0 {
+			return fmt.Errorf("the end of an install of %s that never began", m.ID)
+		}
 		m.installs[len(m.installs)-1] = e.Install
 	default:
 		return fmt.Errorf("unknown kind %q", e.Kind)
