@@ -1,0 +1,123 @@
+package server
+
+import (
+	"fmt"
+	"time"
+)
+
+// Config is what an operator can set about the edge. The zero value of a limit means its default.
+type Config struct {
+	Limits Limits
+
+	// Introspection lets clients read the schema. It is also what GraphiQL needs to complete and document.
+	Introspection bool
+	// Suggestions lets error messages say "did you mean ...", which tells names of the schema.
+	Suggestions bool
+	// GraphiQL serves the explorer at /graphiql.
+	GraphiQL bool
+
+	// AllowedOrigins lists the origins ("https://console.example.com") of other sites whose pages may call this server. A
+	// request that carries another Origin than these or its own host is refused.
+	AllowedOrigins []string
+	// PersistedOperations is the path of a JSON file {"<sha256 of the document>": "<document>"}. When set, no other
+	// document is executed.
+	PersistedOperations string
+}
+
+// Limits bounds what one request, connection or caller can make the server do.
+type Limits struct {
+	BodyBytes     int // of a request body or a WebSocket message
+	DocumentBytes int // of the GraphQL document
+	Tokens        int // lexical tokens of the document
+	Depth         int // nested selection sets
+	Cost          int // objects that an operation can return at most, see pricer
+	RootFields    int // fields at the top of one operation
+	Aliases       int // aliased fields in one document
+
+	OperationTime     time.Duration // of a query or mutation
+	LiveOperationTime time.Duration // of one that selects a field that calls a provider
+	InitTime          time.Duration // from the WebSocket upgrade to connection_init
+	WriteTime         time.Duration // until one message is with the client
+	KeepAlive         time.Duration // between pings on an idle stream
+	DrainTime         time.Duration // that requests in flight get at shutdown
+
+	SocketOperations  int // running at a time on one WebSocket
+	SocketsPerSubject int // open WebSockets of one caller
+	StreamsPerSubject int // open Server-Sent Events streams of one caller
+	PendingSockets    int // open WebSockets whose caller is not known yet
+}
+
+func defaultLimits() Limits {
+	return Limits{
+		BodyBytes:     256 << 10,
+		DocumentBytes: 64 << 10,
+		Tokens:        2_000,
+		Depth:         15,
+		Cost:          5_000,
+		RootFields:    20,
+		Aliases:       100,
+
+		OperationTime:     10 * time.Second,
+		LiveOperationTime: 35 * time.Second,
+		InitTime:          3 * time.Second,
+		WriteTime:         5 * time.Second,
+		KeepAlive:         15 * time.Second,
+		DrainTime:         10 * time.Second,
+
+		SocketOperations:  20,
+		SocketsPerSubject: 100,
+		StreamsPerSubject: 100,
+		PendingSockets:    1_000,
+	}
+}
+
+// withDefaults fills in what was left at zero and refuses what is below it.
+func (l Limits) withDefaults() (Limits, error) {
+	d := defaultLimits()
+	counts := []struct {
+		name     string
+		set      *int
+		fallback int
+	}{
+		{"bodyBytes", &l.BodyBytes, d.BodyBytes},
+		{"documentBytes", &l.DocumentBytes, d.DocumentBytes},
+		{"tokens", &l.Tokens, d.Tokens},
+		{"depth", &l.Depth, d.Depth},
+		{"cost", &l.Cost, d.Cost},
+		{"rootFields", &l.RootFields, d.RootFields},
+		{"aliases", &l.Aliases, d.Aliases},
+		{"socketOperations", &l.SocketOperations, d.SocketOperations},
+		{"socketsPerSubject", &l.SocketsPerSubject, d.SocketsPerSubject},
+		{"streamsPerSubject", &l.StreamsPerSubject, d.StreamsPerSubject},
+		{"pendingSockets", &l.PendingSockets, d.PendingSockets},
+	}
+	for _, c := range counts {
+		if *c.set < 0 {
+			return l, fmt.Errorf("limits.%s: must not be negative", c.name)
+		}
+		if *c.set == 0 {
+			*c.set = c.fallback
+		}
+	}
+	times := []struct {
+		name     string
+		set      *time.Duration
+		fallback time.Duration
+	}{
+		{"operationTime", &l.OperationTime, d.OperationTime},
+		{"liveOperationTime", &l.LiveOperationTime, d.LiveOperationTime},
+		{"initTime", &l.InitTime, d.InitTime},
+		{"writeTime", &l.WriteTime, d.WriteTime},
+		{"keepAlive", &l.KeepAlive, d.KeepAlive},
+		{"drainTime", &l.DrainTime, d.DrainTime},
+	}
+	for _, t := range times {
+		if *t.set < 0 {
+			return l, fmt.Errorf("limits.%s: must not be negative", t.name)
+		}
+		if *t.set == 0 {
+			*t.set = t.fallback
+		}
+	}
+	return l, nil
+}

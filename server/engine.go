@@ -1,0 +1,249 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/99designs/gqlgen/graphql"
+	"github.com/99designs/gqlgen/graphql/executor"
+	lru "github.com/hashicorp/golang-lru/v2"
+	"github.com/vektah/gqlparser/v2/ast"
+	"github.com/vektah/gqlparser/v2/gqlerror"
+	"github.com/vektah/gqlparser/v2/parser"
+	"github.com/vektah/gqlparser/v2/validator"
+	"github.com/vektah/gqlparser/v2/validator/rules"
+
+	"better/compute/internal/problem"
+)
+
+const (
+	// Documents above cachedBytes are parsed each time, so that cachedDocuments of them bound the cache's memory.
+	cachedDocuments = 500
+	cachedBytes     = 8 << 10
+	// maxErrors is how many validation errors a client gets at once.
+	maxErrors = 20
+)
+
+// liveFields are the fields that call a provider: they cost more and get more time.
+var liveFields = []string{"Query.offers", "ProviderAccount.offers", "ProviderAccount.machines"}
+
+// engine takes a GraphQL request from its text to its responses, the same for every transport. The order is what keeps a
+// hostile document cheap: size, tokens, shape, then validation, variables, price, and only then execution.
+type engine struct {
+	schema     graphql.ExecutableSchema
+	exec       *executor.Executor
+	presenter  presenter
+	metrics    *metrics
+	config     Config
+	rules      *rules.Rules
+	documents  *lru.Cache[string, *ast.QueryDocument]
+	operations operations
+	live       map[string]bool
+}
+
+func newEngine(schema graphql.ExecutableSchema, config Config, p presenter, m *metrics) (*engine, error) {
+	documents, err := lru.New[string, *ast.QueryDocument](cachedDocuments)
+	if err != nil {
+		return nil, err
+	}
+	persisted, err := loadOperations(config.PersistedOperations)
+	if err != nil {
+		return nil, err
+	}
+	e := &engine{
+		schema: schema, presenter: p, metrics: m, config: config,
+		rules: validationRules(config.Suggestions), documents: documents, operations: persisted, live: map[string]bool{},
+	}
+	for _, f := range liveFields {
+		e.live[f] = true
+	}
+	e.exec = executor.New(streamErrors{schema})
+	e.exec.SetErrorPresenter(p.present)
+	e.exec.SetRecoverFunc(p.recovered)
+	e.exec.SetQueryCache(documentOfRequest{})
+	return e, nil
+}
+
+func validationRules(suggestions bool) *rules.Rules {
+	r := rules.NewDefaultRules()
+	r.ReplaceRule(mergeRule().Name, mergeRule().RuleFunc)
+	if suggestions {
+		return r
+	}
+	r.ReplaceRule(rules.FieldsOnCorrectTypeRule.Name, rules.FieldsOnCorrectTypeRuleWithoutSuggestions.RuleFunc)
+	r.ReplaceRule(rules.KnownArgumentNamesRule.Name, rules.KnownArgumentNamesRuleWithoutSuggestions.RuleFunc)
+	r.ReplaceRule(rules.KnownTypeNamesRule.Name, rules.KnownTypeNamesRuleWithoutSuggestions.RuleFunc)
+	r.ReplaceRule(rules.ScalarLeafsRule.Name, rules.ScalarLeafsRuleWithoutSuggestions.RuleFunc)
+	r.ReplaceRule(rules.ValuesOfCorrectTypeRule.Name, rules.ValuesOfCorrectTypeRuleWithoutSuggestions.RuleFunc)
+	return r
+}
+
+// operation is a request that was found fit to run.
+type operation struct {
+	*graphql.OperationContext
+	cost     Cost
+	usesLive bool
+}
+
+func (op *operation) kind() ast.Operation { return op.Operation.Operation }
+
+// prepare parses, validates and prices a request. When it must not run, the response says why and operation is nil.
+func (e *engine) prepare(ctx context.Context, params *graphql.RawParams) (*operation, *graphql.Response) {
+	if err := e.operations.admit(params); err != nil {
+		return nil, e.refuse(ctx, err)
+	}
+	doc, errs := e.document(params.Query)
+	if errs != nil {
+		return nil, e.refuse(ctx, errs...)
+	}
+	opCtx, invalid := e.exec.CreateOperationContext(context.WithValue(ctx, documentKey{}, doc), params)
+	if len(invalid) > 0 {
+		return nil, e.refuse(ctx, asErrors(invalid)...)
+	}
+	opCtx.DisableIntrospection = !e.config.Introspection
+	p := pricer{schema: e.schema.Schema(), variables: opCtx.Variables, limit: e.config.Limits.Cost, live: e.live}
+	op := &operation{OperationContext: opCtx, cost: Cost{Requested: p.price(opCtx.Operation), Limit: p.limit}, usesLive: p.usesLive}
+	if op.cost.Requested > p.limit {
+		resp := e.refuse(ctx, tooMuch("cost", p.limit, "The operation could return more than %d objects.", p.limit))
+		op.price(resp)
+		return nil, resp
+	}
+	return op, nil
+}
+
+// document gives the parsed and validated document of a text. Equal texts share one, which nothing changes any more.
+func (e *engine) document(text string) (*ast.QueryDocument, []error) {
+	limits := e.config.Limits
+	if len(text) > limits.DocumentBytes {
+		return nil, []error{tooMuch("document_bytes", limits.DocumentBytes, "The document has %d bytes; at most %d are allowed.", len(text), limits.DocumentBytes)}
+	}
+	if doc, ok := e.documents.Get(text); ok {
+		return doc, nil
+	}
+	doc, err := parser.ParseQueryWithTokenLimit(&ast.Source{Input: text}, limits.Tokens)
+	if err != nil {
+		return nil, []error{e.unparsed(err)}
+	}
+	if len(doc.Operations) == 0 {
+		return nil, []error{problem.New(problem.InvalidInput, "The document has no operation.")}
+	}
+	if err := checkShape(doc, limits, e.config.Introspection); err != nil {
+		return nil, []error{err}
+	}
+	if errs := validator.ValidateWithRules(e.schema.Schema(), doc, e.rules); len(errs) > 0 {
+		return nil, asErrors(errs[:min(len(errs), maxErrors)])
+	}
+	if len(text) <= cachedBytes {
+		e.documents.Add(text, doc)
+	}
+	return doc, nil
+}
+
+// unparsed tells the token limit, which the parser reports like a syntax error, from a syntax error.
+func (e *engine) unparsed(err error) error {
+	limit := e.config.Limits.Tokens
+	if syntax, ok := errors.AsType[*gqlerror.Error](err); ok && strings.HasPrefix(syntax.Message, "exceeded token limit") {
+		return tooMuch("tokens", limit, "The document has more than %d tokens.", limit)
+	}
+	return err
+}
+
+// run executes the operation and hands each response to emit until the operation or emit ends it. A query or mutation
+// has one response, a subscription any number.
+func (e *engine) run(ctx context.Context, op *operation, emit func(*graphql.Response) error) error {
+	stream := op.kind() == ast.Subscription
+	if !stream {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, e.timeLimit(op))
+		defer cancel()
+	}
+	responses, ctx := e.exec.DispatchOperation(ctx, op.OperationContext)
+	for {
+		resp := responses(ctx)
+		if resp == nil {
+			return nil
+		}
+		op.price(resp)
+		e.metrics.operation(op.kind(), resp)
+		if err := emit(resp); err != nil || !stream {
+			return err
+		}
+	}
+}
+
+func (e *engine) timeLimit(op *operation) time.Duration {
+	if op.usesLive {
+		return e.config.Limits.LiveOperationTime
+	}
+	return e.config.Limits.OperationTime
+}
+
+// refuse answers a request that is not run.
+func (e *engine) refuse(ctx context.Context, errs ...error) *graphql.Response {
+	resp := &graphql.Response{}
+	for _, err := range errs {
+		resp.Errors = append(resp.Errors, e.presenter.present(ctx, err))
+	}
+	e.metrics.refused(resp)
+	return resp
+}
+
+// price writes extensions.cost.
+func (op *operation) price(resp *graphql.Response) {
+	extensions := maps.Clone(resp.Extensions)
+	if extensions == nil {
+		extensions = map[string]any{}
+	}
+	extensions["cost"] = op.cost
+	resp.Extensions = extensions
+}
+
+func asErrors(list gqlerror.List) []error {
+	return slices.Collect(func(yield func(error) bool) {
+		for _, err := range list {
+			if !yield(err) {
+				return
+			}
+		}
+	})
+}
+
+// documentOfRequest is the executor's query cache: it holds just the document that prepare has put into the request's context,
+// so that the executor neither parses nor validates again.
+type documentOfRequest struct{}
+
+type documentKey struct{}
+
+func (documentOfRequest) Get(ctx context.Context, _ string) (*ast.QueryDocument, bool) {
+	doc, ok := ctx.Value(documentKey{}).(*ast.QueryDocument)
+	return doc, ok
+}
+
+func (documentOfRequest) Add(context.Context, string, *ast.QueryDocument) {}
+
+// streamErrors lets a subscription end with a reason: what its resolver reports by graphql.AddError, before it closes its
+// channel, becomes the last response. Without it the error is lost, as the executor reads errors only at the start.
+type streamErrors struct{ graphql.ExecutableSchema }
+
+func (s streamErrors) Exec(ctx context.Context) graphql.ResponseHandler {
+	next := s.ExecutableSchema.Exec(ctx)
+	if graphql.GetOperationContext(ctx).Operation.Operation != ast.Subscription || next == nil {
+		return next
+	}
+	reported := false
+	return func(eventCtx context.Context) *graphql.Response {
+		resp := next(eventCtx)
+		if resp != nil || reported {
+			return resp
+		}
+		reported = true
+		if errs := graphql.GetErrors(ctx); len(errs) > 0 {
+			return &graphql.Response{Errors: errs}
+		}
+		return nil
+	}
+}

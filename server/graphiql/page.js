@@ -1,0 +1,57 @@
+// Starts GraphiQL against this server. The token is what the headers editor holds: it goes into the header of requests and into
+// the connection_init payload of subscriptions. It is kept in memory only, unless the person asks GraphiQL to keep headers.
+'use strict';
+
+const httpURL = '/graphql';
+const socketURL = location.origin.replace(/^http/, 'ws') + httpURL;
+
+async function* subscribe(params, headers) {
+  const client = graphqlWs.createClient({
+    url: socketURL,
+    connectionParams: { authorization: headers.Authorization || headers.authorization || '' },
+  });
+  try {
+    yield* client.iterate(params);
+  } finally {
+    client.dispose();
+  }
+}
+
+async function post(params, headers) {
+  const response = await fetch(httpURL, {
+    method: 'POST',
+    headers: { Accept: 'application/graphql-response+json', 'Content-Type': 'application/json', ...headers },
+    body: JSON.stringify(params),
+  });
+  return response.json();
+}
+
+function isSubscription(params, options) {
+  const operations = (options.documentAST ? options.documentAST.definitions : []).filter((d) => d.kind === 'OperationDefinition');
+  const chosen = operations.find((d) => !params.operationName || (d.name && d.name.value === params.operationName));
+  return chosen !== undefined && chosen.operation === 'subscription';
+}
+
+function fetcher(params, options = {}) {
+  const headers = options.headers || {};
+  return isSubscription(params, options) ? subscribe(params, headers) : post(params, headers);
+}
+
+const start = `# Put your token into the Headers tab below, then run this with Ctrl-Enter.
+{
+  viewer {
+    subject
+    groups
+  }
+}
+`;
+
+ReactDOM.createRoot(document.getElementById('graphiql')).render(
+  React.createElement(GraphiQL, {
+    fetcher,
+    defaultQuery: start,
+    defaultHeaders: JSON.stringify({ Authorization: 'Bearer ' }, null, 2),
+    defaultEditorToolsVisibility: 'headers',
+    shouldPersistHeaders: false,
+  }),
+);

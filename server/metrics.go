@@ -1,0 +1,74 @@
+package server
+
+import (
+	"strconv"
+
+	"github.com/99designs/gqlgen/graphql"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/vektah/gqlparser/v2/ast"
+)
+
+// metrics has labels of closed sets only: nothing that a caller sends becomes one.
+type metrics struct {
+	requests   *prometheus.CounterVec
+	seconds    *prometheus.HistogramVec
+	operations *prometheus.CounterVec
+	limits     *prometheus.CounterVec
+	sockets    prometheus.Gauge
+	streams    prometheus.Gauge
+}
+
+func newMetrics(registry prometheus.Registerer) (*metrics, error) {
+	m := &metrics{
+		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "compute_http_requests_total", Help: "HTTP requests answered, by route, method and status.",
+		}, []string{"route", "method", "status"}),
+		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "compute_http_request_seconds", Help: "Time to answer an HTTP request, streams left out.", Buckets: prometheus.ExponentialBuckets(0.001, 4, 8),
+		}, []string{"route"}),
+		operations: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "compute_graphql_responses_total", Help: "GraphQL responses, by operation type and the code of their first error.",
+		}, []string{"type", "code"}),
+		limits: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "compute_limit_refusals_total", Help: "Requests, operations and connections refused by a limit, by its name.",
+		}, []string{"rule"}),
+		sockets: prometheus.NewGauge(prometheus.GaugeOpts{Name: "compute_websockets_open", Help: "Open WebSocket connections."}),
+		streams: prometheus.NewGauge(prometheus.GaugeOpts{Name: "compute_sse_streams_open", Help: "Open Server-Sent Events streams."}),
+	}
+	for _, c := range []prometheus.Collector{m.requests, m.seconds, m.operations, m.limits, m.sockets, m.streams} {
+		if err := registry.Register(c); err != nil {
+			return nil, err
+		}
+	}
+	return m, nil
+}
+
+func (m *metrics) request(route, method string, status int) {
+	m.requests.WithLabelValues(route, method, strconv.Itoa(status)).Inc()
+}
+
+func (m *metrics) operation(kind ast.Operation, resp *graphql.Response) {
+	m.operations.WithLabelValues(string(kind), firstCode(resp)).Inc()
+}
+
+// refused counts a request that was not executed, whose type may not be known.
+func (m *metrics) refused(resp *graphql.Response) {
+	m.operations.WithLabelValues("refused", firstCode(resp)).Inc()
+	for _, err := range resp.Errors {
+		if details, ok := err.Extensions["details"].(map[string]any); ok {
+			if rule, ok := details["rule"].(string); ok {
+				m.limit(rule)
+			}
+		}
+	}
+}
+
+func (m *metrics) limit(rule string) { m.limits.WithLabelValues(rule).Inc() }
+
+func firstCode(resp *graphql.Response) string {
+	if len(resp.Errors) == 0 {
+		return "OK"
+	}
+	code, _ := resp.Errors[0].Extensions["code"].(string)
+	return code
+}

@@ -1,0 +1,184 @@
+// Package server owns the edge that callers meet: routes, authentication, the GraphQL transports and limits, health, metrics and
+// an orderly end.
+//
+// It refuses to know any noun: the schema is executed, the REST interface and the console are mounted, as they are given. The
+// invariant: whatever a caller sends costs a bounded amount of CPU, memory, time and goroutines, and nothing of it runs before the
+// caller is known.
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/99designs/gqlgen/graphql"
+	"github.com/go-chi/chi/v5"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"better/compute/internal/problem"
+)
+
+const (
+	graphqlPath = "/graphql"
+	restPath    = "/api/compute"
+)
+
+// Deps is what the server puts behind its routes. Schema, Authenticate and Log must be there.
+type Deps struct {
+	Schema       graphql.ExecutableSchema
+	Authenticate Authenticator
+	REST         http.Handler                    // under /api/compute, with the actor in the context
+	Console      http.Handler                    // at / and below; a page that says what this is where there is none
+	Ready        func(ctx context.Context) error // whether requests can be served now
+	Metrics      *prometheus.Registry            // what /metrics shows, and where the server's own go
+	Log          *slog.Logger
+	Config       Config
+}
+
+// Server is the edge. Its zero value is not usable, see New.
+type Server struct {
+	deps      Deps
+	config    Config
+	log       *slog.Logger
+	presenter presenter
+	metrics   *metrics
+	engine    *engine
+	now       func() time.Time
+
+	sockets *gate // by subject
+	streams *gate // by subject
+	pending *gate // sockets without a subject yet
+
+	draining context.Context // ends when the server stops taking work; streams end with it
+	drain    context.CancelFunc
+	hijacked sync.WaitGroup // WebSockets, which http.Server does not wait for
+}
+
+// New puts a server together. An error names the setting that is wrong.
+func New(deps Deps) (*Server, error) {
+	limits, err := deps.Config.Limits.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	if deps.Metrics == nil {
+		deps.Metrics = prometheus.NewRegistry()
+	}
+	s := &Server{deps: deps, config: deps.Config, log: deps.Log, presenter: presenter{deps.Log}, now: time.Now}
+	s.config.Limits = limits
+	s.sockets, s.streams, s.pending = newGate(limits.SocketsPerSubject), newGate(limits.StreamsPerSubject), newGate(limits.PendingSockets)
+	s.draining, s.drain = context.WithCancel(context.Background())
+	if s.metrics, err = newMetrics(deps.Metrics); err != nil {
+		return nil, fmt.Errorf("registering metrics: %w", err)
+	}
+	if s.engine, err = newEngine(deps.Schema, s.config, s.presenter, s.metrics); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// Handler serves every route.
+func (s *Server) Handler() http.Handler {
+	r := chi.NewRouter()
+	r.Use(identify, s.observe, secure, s.refuseQueryTokens)
+	r.NotFound(func(w http.ResponseWriter, r *http.Request) {
+		s.refuse(w, r, problem.New(problem.NotFound, "There is nothing at this path."))
+	})
+	r.MethodNotAllowed(func(w http.ResponseWriter, r *http.Request) {
+		s.fail(w, r, http.StatusMethodNotAllowed, problem.New(problem.InvalidInput, "This path does not take this method."))
+	})
+	r.Group(func(r chi.Router) {
+		r.Use(s.checkOrigin, s.requireActor, s.readBody)
+		r.HandleFunc(graphqlPath, s.serveGraphQL)
+		if s.deps.REST != nil {
+			r.Mount(restPath, s.deps.REST)
+		}
+	})
+	r.Get("/healthz", s.serveHealth)
+	r.Get("/readyz", s.serveReady)
+	r.Method(http.MethodGet, "/metrics", promhttp.HandlerFor(s.deps.Metrics, promhttp.HandlerOpts{}))
+	if s.config.GraphiQL {
+		mountGraphiQL(r)
+	}
+	if s.deps.Console != nil {
+		r.Mount("/", s.deps.Console)
+	} else {
+		r.Get("/", serveFrontPage)
+	}
+	return r
+}
+
+// serveHealth says that the process lives.
+func (s *Server) serveHealth(w http.ResponseWriter, _ *http.Request) {
+	writeJSON(w, http.StatusOK, map[string]string{"status": "ok"})
+}
+
+// serveReady says whether a load balancer should send requests here.
+func (s *Server) serveReady(w http.ResponseWriter, r *http.Request) {
+	if s.draining.Err() != nil {
+		s.refuse(w, r, problem.New(problem.Unavailable, "The server is shutting down."))
+		return
+	}
+	if s.deps.Ready != nil {
+		ctx, cancel := context.WithTimeout(r.Context(), s.config.Limits.OperationTime)
+		defer cancel()
+		if err := s.deps.Ready(ctx); err != nil {
+			s.log.WarnContext(r.Context(), "not ready", "error", err)
+			s.refuse(w, r, problem.New(problem.Unavailable, "The server cannot serve requests now."))
+			return
+		}
+	}
+	writeJSON(w, http.StatusOK, map[string]string{"status": "ready"})
+}
+
+// Serve answers on ln until ctx ends, then drains: /readyz says no, nothing new is accepted, streams are closed so that their
+// clients resume elsewhere, and requests in flight get the drain time. The error is nil after an orderly end.
+func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
+	srv := &http.Server{
+		Handler:           s.Handler(),
+		ReadHeaderTimeout: 5 * time.Second,
+		IdleTimeout:       2 * time.Minute,
+		MaxHeaderBytes:    32 << 10, // a token with many groups is large
+		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
+		// No WriteTimeout: it would cut event streams. Operations are bounded in time, event writes one by one.
+	}
+	served := make(chan error, 1)
+	go func() { served <- srv.Serve(ln) }()
+	select {
+	case err := <-served:
+		s.drain()
+		return fmt.Errorf("serving %s: %w", ln.Addr(), err)
+	case <-ctx.Done():
+	}
+	s.drain()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.config.Limits.DrainTime)
+	defer cancel()
+	err := srv.Shutdown(ctx)
+	if err == nil {
+		err = s.waitForSockets(ctx)
+	}
+	if err != nil {
+		err = errors.Join(fmt.Errorf("draining: %w", err), srv.Close())
+	}
+	<-served
+	return err
+}
+
+func (s *Server) waitForSockets(ctx context.Context) error {
+	done := make(chan struct{})
+	go func() {
+		s.hijacked.Wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

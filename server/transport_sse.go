@@ -1,0 +1,128 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/99designs/gqlgen/graphql"
+	"github.com/vektah/gqlparser/v2/ast"
+
+	"better/compute/authz"
+	"better/compute/internal/problem"
+)
+
+// serveEvents runs one operation as an event stream, in the distinct connections mode of graphql-sse: a `next` event for
+// each response, then `complete`. At drain the stream ends without `complete`, by which the client knows to resume.
+func (s *Server) serveEvents(w http.ResponseWriter, r *http.Request, params *graphql.RawParams) {
+	actor, _ := authz.ActorFrom(r.Context())
+	release, ok := s.streams.enter(actor.Subject)
+	if !ok {
+		s.metrics.limit("streams_per_subject")
+		w.Header().Set("Retry-After", "1")
+		s.refuse(w, r, problem.New(problem.RateLimited, "You have too many open streams.").With("limit", s.config.Limits.StreamsPerSubject))
+		return
+	}
+	defer release()
+	op, refusal := s.engine.prepare(r.Context(), params)
+	if refusal == nil && op.kind() == ast.Mutation && r.Method != http.MethodPost {
+		w.Header().Set("Allow", http.MethodPost)
+		s.fail(w, r, http.StatusMethodNotAllowed, problem.New(problem.InvalidInput, "A mutation must be sent by POST."))
+		return
+	}
+	s.metrics.streams.Inc()
+	defer s.metrics.streams.Dec()
+
+	ctx, cancel := streamContext(r.Context(), s.draining, actor)
+	defer cancel()
+	events := openEvents(w, s.config.Limits.WriteTime)
+	if refusal != nil {
+		_ = events.next(refusal)
+		_ = events.complete()
+		return
+	}
+	var pings sync.WaitGroup
+	pings.Go(func() { events.keepAlive(ctx, cancel, s.config.Limits.KeepAlive) })
+	defer pings.Wait()
+	defer cancel()
+	if err := s.engine.run(ctx, op, events.next); err != nil {
+		return
+	}
+	s.endEvents(ctx, events)
+}
+
+// endEvents says why a stream is over, unless the server drains or the client is gone.
+func (s *Server) endEvents(ctx context.Context, events *events) {
+	if ctx.Err() != nil {
+		if context.Cause(ctx) != context.DeadlineExceeded {
+			return
+		}
+		_ = events.next(s.engine.refuse(context.WithoutCancel(ctx), problem.New(problem.Unauthenticated, "The credential has expired.")))
+	}
+	_ = events.complete()
+}
+
+// streamContext ends with the request, with the server's drain, and with the caller's credential (DeadlineExceeded).
+func streamContext(ctx, draining context.Context, actor authz.Actor) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	stop := context.AfterFunc(draining, cancel)
+	if actor.Expires.IsZero() {
+		return ctx, func() { stop(); cancel() }
+	}
+	ctx, cancelDeadline := context.WithDeadline(ctx, actor.Expires)
+	return ctx, func() { stop(); cancelDeadline(); cancel() }
+}
+
+// events writes an event stream. A client that does not take an event within the write time loses the connection.
+type events struct {
+	mu        sync.Mutex
+	w         http.ResponseWriter
+	control   *http.ResponseController
+	writeTime time.Duration
+}
+
+func openEvents(w http.ResponseWriter, writeTime time.Duration) *events {
+	w.Header().Set("Content-Type", typeEvents+utf8Suffix)
+	w.Header().Set("X-Accel-Buffering", "no") // or a proxy holds events back
+	w.WriteHeader(http.StatusOK)
+	e := &events{w: w, control: http.NewResponseController(w), writeTime: writeTime}
+	_ = e.write(":\n\n")
+	return e
+}
+
+func (e *events) next(resp *graphql.Response) error {
+	return e.write(fmt.Sprintf("event: next\ndata: %s\n\n", encodeResponse(resp)))
+}
+
+func (e *events) complete() error { return e.write("event: complete\ndata:\n\n") }
+
+func (e *events) write(event string) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if err := e.control.SetWriteDeadline(time.Now().Add(e.writeTime)); err != nil {
+		return err
+	}
+	if _, err := e.w.Write([]byte(event)); err != nil {
+		return err
+	}
+	return e.control.Flush()
+}
+
+// keepAlive sends comments, so that proxies keep the stream open and a dead client is noticed.
+func (e *events) keepAlive(ctx context.Context, dead context.CancelFunc, every time.Duration) {
+	ticks := time.NewTicker(every)
+	defer ticks.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticks.C:
+			if e.write(":\n\n") != nil {
+				dead()
+				return
+			}
+		}
+	}
+}

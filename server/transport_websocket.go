@@ -1,0 +1,413 @@
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/99designs/gqlgen/graphql"
+	"github.com/coder/websocket"
+
+	"better/compute/authz"
+	"better/compute/internal/problem"
+)
+
+const socketSubprotocol = "graphql-transport-ws"
+
+// The close codes of the protocol. Its clients try again after 4403 and 4408 and after those codes of RFC 6455 that say so,
+// and give up after the others.
+const (
+	closeBadRequest     websocket.StatusCode = 4400
+	closeUnauthorized   websocket.StatusCode = 4401
+	closeForbidden      websocket.StatusCode = 4403
+	closeBadSubprotocol websocket.StatusCode = 4406
+	closeInitTimeout    websocket.StatusCode = 4408
+	closeDuplicateID    websocket.StatusCode = 4409
+	closeTooManyInits   websocket.StatusCode = 4429
+	closeTooManySockets                      = websocket.StatusTryAgainLater
+	closeDraining                            = websocket.StatusGoingAway
+)
+
+// The types of messages.
+const (
+	messageInit      = "connection_init"
+	messageAck       = "connection_ack"
+	messagePing      = "ping"
+	messagePong      = "pong"
+	messageSubscribe = "subscribe"
+	messageNext      = "next"
+	messageError     = "error"
+	messageComplete  = "complete"
+)
+
+// message is one frame of the protocol.
+type message struct {
+	ID      string          `json:"id,omitempty"`
+	Type    string          `json:"type"`
+	Payload json.RawMessage `json:"payload,omitempty"`
+}
+
+// incoming is a frame from the client, its payload parsed.
+type incoming struct {
+	id, kind string
+	payload  map[string]any
+}
+
+// socket is one WebSocket connection. One goroutine reads; each operation runs in one of its own; whoever finds a reason
+// to end the connection calls close, and the first reason is the one that the client hears.
+type socket struct {
+	server *Server
+	conn   *websocket.Conn
+	header http.Header
+	acked  bool               // only the reading goroutine uses it
+	drop   context.CancelFunc // ends the connection without a word
+	stop   context.CancelFunc // ends the operations
+
+	mu      sync.Mutex
+	closing bool                      // no message counts any more
+	running int                       // operations whose goroutine has not ended, those that the client gave up included
+	live    map[string]*liveOperation // by the client's id
+	tasks   sync.WaitGroup
+}
+
+// liveOperation is an operation that the client still listens to.
+type liveOperation struct{ cancel context.CancelFunc }
+
+// serveSocket upgrades and serves a connection until it ends. Nothing of it is left running when it returns.
+func (s *Server) serveSocket(w http.ResponseWriter, r *http.Request) {
+	release, ok := s.pending.enter("")
+	if !ok {
+		s.metrics.limit("pending_sockets")
+		s.refuse(w, r, problem.New(problem.Unavailable, "Too many connections are waiting for their credential."))
+		return
+	}
+	defer release()
+	s.hijacked.Add(1)
+	defer s.hijacked.Done()
+	conn, err := websocket.Accept(w, r, &websocket.AcceptOptions{
+		Subprotocols:       []string{socketSubprotocol},
+		InsecureSkipVerify: true, // the Origin was checked for every request, see checkOrigin
+	})
+	if err != nil {
+		return // Accept has answered
+	}
+	s.metrics.sockets.Inc()
+	defer s.metrics.sockets.Dec()
+	conn.SetReadLimit(int64(s.config.Limits.BodyBytes))
+
+	// Not the request's own end: that comes with its handler's, and at shutdown too early for a close frame.
+	ctx, drop := context.WithCancel(context.WithoutCancel(r.Context()))
+	defer drop()
+	operations, stop := context.WithCancel(ctx)
+	defer stop()
+	c := &socket{server: s, conn: conn, header: r.Header, drop: drop, stop: stop, live: map[string]*liveOperation{}}
+	defer context.AfterFunc(s.draining, func() { c.close(closeDraining, "The server is going away") })()
+	if conn.Subprotocol() != socketSubprotocol {
+		c.close(closeBadSubprotocol, "Subprotocol not acceptable")
+	}
+	c.read(ctx, operations, release)
+	c.end()
+}
+
+// end waits for everything that the connection started.
+func (c *socket) end() {
+	c.stop()
+	c.mu.Lock()
+	c.closing = true // so that no timer that fires now starts a task
+	c.mu.Unlock()
+	c.tasks.Wait()
+	_ = c.conn.CloseNow()
+}
+
+// read takes messages until the connection ends. After close they are read on, as the closing handshake needs, and dropped.
+func (c *socket) read(ctx, operations context.Context, known func()) {
+	late := time.AfterFunc(c.server.config.Limits.InitTime, func() { c.close(closeInitTimeout, "Connection initialisation timeout") })
+	defer late.Stop()
+	for {
+		kind, data, err := c.conn.Read(ctx)
+		if err != nil {
+			return
+		}
+		if c.isClosing() {
+			continue
+		}
+		m, ok := parseMessage(kind, data)
+		switch {
+		case !ok:
+			c.close(closeBadRequest, "Invalid message")
+		case m.kind != messageInit:
+			c.handle(operations, m)
+		case c.acked:
+			c.close(closeTooManyInits, "Too many initialisation requests")
+		default:
+			late.Stop()
+			known()
+			initialized, leave := c.init(operations, m.payload)
+			defer leave() // once: a second init closes the connection
+			operations = initialized
+		}
+	}
+}
+
+// init authenticates the connection. The credential is the payload's `authorization`, else the header of the upgrade.
+func (c *socket) init(ctx context.Context, payload map[string]any) (context.Context, func()) {
+	token, isText := payload["authorization"].(string)
+	if !isText {
+		token = c.header.Get("Authorization")
+	}
+	actor, err := c.server.authenticate(ctx, bearer(token, true))
+	if err != nil {
+		c.close(closeForbidden, "Forbidden")
+		return ctx, func() {}
+	}
+	release, ok := c.server.sockets.enter(actor.Subject)
+	if !ok {
+		c.server.metrics.limit("sockets_per_subject")
+		c.close(closeTooManySockets, "Too many connections")
+		return ctx, func() {}
+	}
+	leave := release
+	if !actor.Expires.IsZero() {
+		expiry := time.AfterFunc(time.Until(actor.Expires), func() { c.close(closeForbidden, "Token expired") })
+		leave = func() { expiry.Stop(); release() }
+	}
+	c.acked = true
+	ctx = authz.WithActor(ctx, actor)
+	_ = c.send(message{Type: messageAck})
+	c.tasks.Go(func() { c.keepAlive(ctx) })
+	return ctx, leave
+}
+
+// parseMessage reads a text frame with a JSON object of the protocol's form. A payload must be an object.
+func parseMessage(kind websocket.MessageType, data []byte) (incoming, bool) {
+	if kind != websocket.MessageText {
+		return incoming{}, false
+	}
+	v, err := parseJSON(data)
+	object, isObject := v.(map[string]any)
+	if err != nil || !isObject {
+		return incoming{}, false
+	}
+	var issues problem.Issues
+	m := incoming{
+		id:      member[string](object, "id", "a string", &issues),
+		kind:    member[string](object, "type", "a string", &issues),
+		payload: member[map[string]any](object, "payload", "an object", &issues),
+	}
+	return m, len(issues) == 0
+}
+
+// handle takes a message other than connection_init.
+func (c *socket) handle(ctx context.Context, m incoming) {
+	switch m.kind {
+	case messagePing:
+		_ = c.send(message{Type: messagePong})
+	case messagePong:
+	case messageSubscribe:
+		c.subscribe(ctx, m)
+	case messageComplete:
+		if m.id == "" {
+			c.close(closeBadRequest, "Invalid message")
+			return
+		}
+		c.forget(m.id)
+	default:
+		c.close(closeBadRequest, "Invalid message")
+	}
+}
+
+func (c *socket) subscribe(ctx context.Context, m incoming) {
+	if !c.acked {
+		c.close(closeUnauthorized, "Unauthorized")
+		return
+	}
+	params, err := paramsFrom(m.payload)
+	if m.id == "" || m.payload == nil || err != nil {
+		c.close(closeBadRequest, "Invalid message")
+		return
+	}
+	params.Headers = c.header
+	ctx, cancel := context.WithCancel(ctx)
+	op := &liveOperation{cancel: cancel}
+	switch c.admit(m.id, op) {
+	case errDuplicateID:
+		cancel()
+		c.close(closeDuplicateID, "Subscriber for "+printable(m.id)+" already exists")
+	case errTooManyOperations:
+		cancel()
+		limit := c.server.config.Limits.SocketOperations
+		refusal := c.server.engine.refuse(ctx, problem.New(problem.RateLimited, "At most %d operations may run at a time on one connection.", limit).
+			With("rule", "socket_operations").With("limit", limit))
+		_ = c.send(message{ID: m.id, Type: messageError, Payload: encodeErrors(refusal)})
+	case nil:
+		c.tasks.Go(func() {
+			defer cancel()
+			c.run(ctx, m.id, op, params)
+		})
+	}
+}
+
+var (
+	errDuplicateID       = errors.New("the operation id is in use")
+	errTooManyOperations = errors.New("too many operations")
+)
+
+func (c *socket) admit(id string, op *liveOperation) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.live[id] != nil {
+		return errDuplicateID
+	}
+	if c.running >= c.server.config.Limits.SocketOperations {
+		return errTooManyOperations
+	}
+	c.running++
+	c.live[id] = op
+	return nil
+}
+
+// run executes one operation and sends what it gives. A client that gave it up hears nothing more of it.
+func (c *socket) run(ctx context.Context, id string, op *liveOperation, params *graphql.RawParams) {
+	defer c.ended(id, op)
+	defer c.server.presenter.recover(ctx)
+	prepared, refusal := c.server.engine.prepare(ctx, params)
+	if refusal != nil {
+		c.finish(id, op, message{ID: id, Type: messageError, Payload: encodeErrors(refusal)})
+		return
+	}
+	err := c.server.engine.run(ctx, prepared, func(resp *graphql.Response) error {
+		if resp.Data == nil { // the operation could not start, or its source failed
+			c.finish(id, op, message{ID: id, Type: messageError, Payload: encodeErrors(resp)})
+			return errOperationOver
+		}
+		if !c.listening(id, op) {
+			return errOperationOver
+		}
+		return c.send(message{ID: id, Type: messageNext, Payload: encodeResponse(resp)})
+	})
+	if err == nil {
+		c.finish(id, op, message{ID: id, Type: messageComplete})
+	}
+}
+
+var errOperationOver = errors.New("the operation is over")
+
+// listening reports whether the client still waits for this operation under the id, and not for a later one.
+func (c *socket) listening(id string, op *liveOperation) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.live[id] == op && !c.closing
+}
+
+// finish frees the id, then sends the operation's last message, so that a client may use the id again at once.
+func (c *socket) finish(id string, op *liveOperation, last message) {
+	c.mu.Lock()
+	mine := c.live[id] == op && !c.closing
+	if mine {
+		delete(c.live, id)
+	}
+	c.mu.Unlock()
+	if mine {
+		_ = c.send(last)
+	}
+}
+
+// forget ends an operation on the client's word.
+func (c *socket) forget(id string) {
+	c.mu.Lock()
+	op := c.live[id]
+	delete(c.live, id)
+	c.mu.Unlock()
+	if op != nil {
+		op.cancel()
+	}
+}
+
+func (c *socket) ended(id string, op *liveOperation) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.running--
+	if c.live[id] == op {
+		delete(c.live, id)
+	}
+}
+
+// send writes one message. A client that does not take it in time loses the connection, or it would hold the
+// operation's goroutine for as long as its socket stays open. The operation's context plays no part: when one ends in the middle of
+// a write, the whole connection would be lost with it.
+func (c *socket) send(m message) error {
+	data, err := json.Marshal(m)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), c.server.config.Limits.WriteTime)
+	defer cancel()
+	return c.conn.Write(ctx, websocket.MessageText, data)
+}
+
+// keepAlive pings on the WebSocket's own level, which every client answers by itself, and drops a peer that does not.
+func (c *socket) keepAlive(ctx context.Context) {
+	every := c.server.config.Limits.KeepAlive
+	ticks := time.NewTicker(every)
+	defer ticks.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticks.C:
+		}
+		pingCtx, cancel := context.WithTimeout(ctx, every)
+		err := c.conn.Ping(pingCtx)
+		cancel()
+		if err != nil {
+			c.drop()
+			return
+		}
+	}
+}
+
+// close ends the operations and then the connection, for a reason. It returns at once: the closing handshake waits for the
+// peer, 5 s at most.
+func (c *socket) close(code websocket.StatusCode, reason string) {
+	c.stop()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closing {
+		return
+	}
+	c.closing = true
+	c.tasks.Go(func() {
+		_ = c.conn.Close(code, reason)
+		c.drop()
+	})
+}
+
+func (c *socket) isClosing() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.closing
+}
+
+// encodeErrors is the payload of an error message: the bare list.
+func encodeErrors(resp *graphql.Response) json.RawMessage {
+	out, err := json.Marshal(resp.Errors)
+	if err != nil {
+		panic(err) // strings and numbers that the presenter put together
+	}
+	return out
+}
+
+// printable cuts a client's id to what fits into a close frame.
+func printable(id string) string {
+	const most = 60
+	if len(id) > most {
+		return strings.ToValidUTF8(id[:most], "") + "…"
+	}
+	return id
+}
+
+func isUpgrade(r *http.Request) bool { return r.Header.Get("Upgrade") != "" }
