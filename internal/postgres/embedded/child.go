@@ -90,11 +90,8 @@ func (c *child) stop(ctx context.Context) error {
 // initialise makes the data directory aside and renames it when it is complete, so that a half-made one is never used.
 func initialise(ctx context.Context, bin Binaries, p paths, account *account) error {
 	unfinished := p.data + ".init"
-	if err := os.RemoveAll(unfinished); err != nil {
-		return fmt.Errorf("removing an unfinished data directory: %w", err)
-	}
 	if err := account.mkdir(unfinished); err != nil {
-		return err
+		return fmt.Errorf("making the data directory: %w", err)
 	}
 	cmd := bin.command(ctx, account, "initdb", "-D", unfinished, "-U", superuser, "-A", "trust", "-E", "UTF8",
 		"--locale=C", "--no-instructions")

@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -50,6 +51,8 @@ type Server struct {
 	log   *slog.Logger
 	lock  *os.File
 	child *child
+
+	released sync.Once
 }
 
 // Start finds the server's programs, makes the data directory when there is none, and returns when the server answers. A second
@@ -63,11 +66,7 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 	if finder == nil {
 		finder = DefaultFinder()
 	}
-	account, err := unprivileged()
-	if err != nil {
-		return nil, err
-	}
-	paths, err := place(o.StateDir, account, log)
+	paths, account, err := place(o.StateDir, log)
 	if err != nil {
 		return nil, err
 	}
@@ -77,17 +76,20 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 	}
 	s := &Server{paths: paths, log: log, lock: lock}
 	if err := s.start(ctx, finder, account, o.Settings); err != nil {
-		return nil, errors.Join(err, lock.Close())
+		return nil, errors.Join(err, s.release())
 	}
 	return s, nil
 }
 
 func (s *Server) start(ctx context.Context, finder *Finder, account *account, settings []string) error {
+	if err := account.mkdir(s.paths.socket); err != nil {
+		return fmt.Errorf("making the socket's directory: %w", err)
+	}
 	want, err := dataMajor(s.paths.data)
 	if err != nil {
 		return err
 	}
-	bin, err := finder.Find(ctx, s.paths.packages, want, s.log)
+	bin, err := search{Finder: finder, account: account, cache: s.paths.packages, major: want, log: s.log}.find(ctx)
 	if err != nil {
 		return err
 	}
@@ -185,13 +187,18 @@ func (s *Server) Done() <-chan struct{} { return s.child.done }
 // Stop ends the server and waits for it: open transactions are rolled back at once, committed data is kept. When ctx ends first the
 // server is killed, which keeps committed data too. Idempotent.
 func (s *Server) Stop(ctx context.Context) error {
-	err := s.child.stop(ctx)
-	if s.paths.socketIsTemporary {
-		err = errors.Join(err, os.RemoveAll(s.paths.socket))
-	}
-	if closed := s.lock.Close(); !errors.Is(closed, os.ErrClosed) {
-		err = errors.Join(err, closed)
-	}
+	return errors.Join(s.child.stop(ctx), s.release())
+}
+
+// release gives the state directory free, once: a second Stop must not disturb the next owner. The server has ended.
+func (s *Server) release() error {
+	var err error
+	s.released.Do(func() {
+		if s.paths.socketIsTemporary {
+			err = os.RemoveAll(s.paths.socket)
+		}
+		err = errors.Join(err, s.lock.Close())
+	})
 	return err
 }
 

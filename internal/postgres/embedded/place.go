@@ -19,9 +19,20 @@ type account struct {
 	uid, gid uint32
 }
 
-func unprivileged() (*account, error) {
+// unprivileged picks the account: the owner of the data when there is some, so that a user postgres which a package brings later
+// does not lock us out of the data of nobody.
+func unprivileged(data ...string) (*account, error) {
 	if os.Geteuid() != 0 {
 		return nil, nil
+	}
+	for _, dir := range data {
+		if info, err := os.Stat(dir); err == nil {
+			owner, ok := info.Sys().(*syscall.Stat_t)
+			if !ok || owner.Uid == 0 {
+				return nil, fmt.Errorf("%s belongs to root, as whom PostgreSQL refuses to run: give it to user postgres", dir)
+			}
+			return &account{name: userName(owner.Uid), uid: owner.Uid, gid: owner.Gid}, nil
+		}
 	}
 	for _, name := range []string{"postgres", "nobody"} {
 		u, err := user.Lookup(name)
@@ -38,29 +49,26 @@ func unprivileged() (*account, error) {
 	return nil, errors.New("PostgreSQL refuses to run as root, and neither user postgres nor user nobody exists here")
 }
 
-// mkdir makes a directory that only the account (or we ourselves) may enter. One that exists must be like that already.
+func userName(uid uint32) string {
+	id := strconv.FormatUint(uint64(uid), 10)
+	if u, err := user.LookupId(id); err == nil {
+		return u.Username
+	}
+	return id
+}
+
+// mkdir makes a directory that only the account, or we ourselves, may enter, in place of what was there.
 func (a *account) mkdir(path string) error {
-	owner := uint32(os.Geteuid())
-	if a != nil {
-		owner = a.uid
-	}
-	if err := os.Mkdir(path, 0o700); err == nil {
-		if a == nil {
-			return nil
-		}
-		return os.Chown(path, int(a.uid), int(a.gid))
-	} else if !errors.Is(err, os.ErrExist) {
+	if err := os.RemoveAll(path); err != nil {
 		return err
 	}
-	info, err := os.Lstat(path)
-	if err != nil {
+	if err := os.Mkdir(path, 0o700); err != nil {
 		return err
 	}
-	stat, ok := info.Sys().(*syscall.Stat_t)
-	if !ok || !info.IsDir() || info.Mode().Perm() != 0o700 || stat.Uid != owner {
-		return fmt.Errorf("%s must be a directory with mode 0700 that belongs to uid %d: move it away", path, owner)
+	if a == nil {
+		return nil
 	}
-	return nil
+	return os.Chown(path, int(a.uid), int(a.gid))
 }
 
 // paths are the places of one server.
@@ -76,33 +84,36 @@ type paths struct {
 // socketLimit is what the kernel takes for a Unix socket's path, without the file name that postgres appends.
 const socketLimit = 107 - len("/.s.PGSQL.5432")
 
-// place decides where things lie and makes the directories.
-func place(stateDir string, account *account, log *slog.Logger) (paths, error) {
+// elsewhere holds the data of root's servers whose account may not enter the state directory.
+const elsewhere = "/var/lib/compute-postgres"
+
+// place decides where things lie, and as whom postgres runs, and makes the directories.
+func place(stateDir string, log *slog.Logger) (paths, *account, error) {
 	if stateDir == "" {
-		return paths{}, errors.New("embedded PostgreSQL needs a state directory")
+		return paths{}, nil, errors.New("embedded PostgreSQL needs a state directory")
 	}
 	state, err := filepath.Abs(stateDir)
 	if err != nil {
-		return paths{}, fmt.Errorf("finding the state directory: %w", err)
+		return paths{}, nil, fmt.Errorf("finding the state directory: %w", err)
 	}
 	if err := os.MkdirAll(state, 0o755); err != nil {
-		return paths{}, fmt.Errorf("making the state directory: %w", err)
+		return paths{}, nil, fmt.Errorf("making the state directory: %w", err)
 	}
 	if state, err = filepath.EvalSymlinks(state); err != nil {
-		return paths{}, fmt.Errorf("finding the state directory: %w", err)
+		return paths{}, nil, fmt.Errorf("finding the state directory: %w", err)
 	}
-	home := state
-	if blocked := account.blockedBy(state); blocked != "" {
-		home = filepath.Join("/var/lib/compute-postgres", key(state))
-		if err := os.MkdirAll(home, 0o755); err != nil {
-			return paths{}, fmt.Errorf("user %s may not enter %s, so PostgreSQL cannot live in %s: %w", account.name, blocked, state, err)
-		}
-		log.Warn("the user of embedded PostgreSQL may not enter the state directory; its data lies elsewhere",
-			"user", account.name, "blocked", blocked, "state", state, "data", home)
+	moved := filepath.Join(elsewhere, key(state))
+	account, err := unprivileged(dataIn(state), dataIn(moved))
+	if err != nil {
+		return paths{}, nil, err
+	}
+	home, err := home(state, moved, account, log)
+	if err != nil {
+		return paths{}, nil, err
 	}
 	p := paths{
 		lock:     filepath.Join(state, "lock"),
-		data:     filepath.Join(home, "pg"),
+		data:     dataIn(home),
 		socket:   filepath.Join(home, "run"),
 		log:      filepath.Join(home, "postgres.log"),
 		packages: filepath.Join(home, "packages"),
@@ -110,10 +121,36 @@ func place(stateDir string, account *account, log *slog.Logger) (paths, error) {
 	if len(p.socket) > socketLimit {
 		p.socket, p.socketIsTemporary = filepath.Join(os.TempDir(), "compute-pg-"+key(state)), true
 	}
-	if err := account.mkdir(p.socket); err != nil {
-		return paths{}, fmt.Errorf("making the socket's directory: %w", err)
+	return p, account, nil
+}
+
+func dataIn(dir string) string { return filepath.Join(dir, "pg") }
+
+// home is state itself, or moved when the account may not enter state. Data that is in state already is never
+// left behind.
+func home(state, moved string, account *account, log *slog.Logger) (string, error) {
+	blocked := account.blockedBy(state)
+	if blocked == "" {
+		return state, nil
 	}
-	return p, nil
+	if _, err := os.Stat(dataIn(state)); err == nil {
+		return "", fmt.Errorf("user %s, as whom PostgreSQL runs, may not enter %s and so not reach its data in %s: "+
+			"allow it (chmod o+x %[2]s), or move the state directory", account.name, blocked, state)
+	}
+	for _, dir := range []string{elsewhere, moved} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return "", fmt.Errorf("user %s, as whom PostgreSQL runs, may not enter %s: %w", account.name, blocked, err)
+		}
+		if err := os.Chmod(dir, 0o755); err != nil { // whatever the umask is
+			return "", err
+		}
+	}
+	if blocked := account.blockedBy(moved); blocked != "" {
+		return "", fmt.Errorf("user %s, as whom PostgreSQL runs, may neither enter %s nor %s", account.name, state, blocked)
+	}
+	log.Warn("the user of embedded PostgreSQL may not enter the state directory; its data lies elsewhere",
+		"user", account.name, "blocked", blocked, "state", state, "data", moved)
+	return moved, nil
 }
 
 // blockedBy is the first directory on the way to path, and path itself, that the account may not enter; "" when there is none.
