@@ -51,9 +51,8 @@ func unavailable(err error) bool {
 			return true
 		}
 	}
-	// database/sql and pgconn have no exported value for these two.
-	text := err.Error()
-	return strings.HasSuffix(text, "sql: database is closed") || strings.HasSuffix(text, "conn closed")
+	// What was never sent found its connection closed; database/sql has no exported value for its being closed.
+	return pgconn.SafeToRetry(err) || strings.HasSuffix(err.Error(), "sql: database is closed")
 }
 
 func isConnectError(err error) bool {
