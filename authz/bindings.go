@@ -137,7 +137,6 @@ func (c *bindingCache) restart(version int64, start time.Time) {
 func (c *bindingCache) distrust() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.purge()
 	c.provenAt = time.Time{}
 }
 

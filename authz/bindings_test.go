@@ -53,6 +53,14 @@ func TestCacheForgetsWhatItMayHaveMissed(t *testing.T) {
 	}
 }
 
+func TestTrustEndsWithinASecond(t *testing.T) {
+	t.Parallel()
+	// A proof is as old as the start of the poll that gave it, so this alone bounds what a decision can miss.
+	if trust >= time.Second || trust < 2*pollInterval {
+		t.Errorf("a proof is trusted for %v", trust)
+	}
+}
+
 func TestCacheRefusesWhatAChangeOvertook(t *testing.T) {
 	t.Parallel()
 	now := time.Now()

@@ -21,48 +21,50 @@ const (
 // version every 250 ms, which proves that the link lives and that no notification was lost. When the link breaks, decisions read the
 // database until a new one stands. Call it once.
 func (d *Decider) Run(ctx context.Context) error {
-	for ctx.Err() == nil {
-		err := d.follow(ctx)
-		d.bindings.distrust()
+	for first := true; ; first = false {
+		stood, err := d.follow(ctx)
 		if ctx.Err() != nil {
-			break
+			return nil
 		}
-		d.log.WarnContext(ctx, "the link that follows role bindings broke; decisions read the database", "error", err)
+		if stood || first { // once for each time that it is away
+			d.log.WarnContext(ctx, "the link that follows role bindings is down; each decision reads the database", "error", err)
+		}
 		select {
 		case <-ctx.Done():
 		case <-time.After(pollInterval):
 		}
 	}
-	return nil
 }
 
-// follow is the life of one link. It returns when the link is not to be trusted any more.
-func (d *Decider) follow(ctx context.Context) error {
+// follow is the life of one link. It returns when the link is not to be trusted any more, and whether it ever was.
+func (d *Decider) follow(ctx context.Context) (stood bool, err error) {
 	conn, err := d.listen(ctx)
 	if err != nil {
-		return err
+		return false, err
 	}
 	defer func() {
 		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), pollTimeout)
 		defer cancel()
 		_ = conn.Close(closing)
 	}()
+	defer d.bindings.distrust() // before the farewell, which may take its time
 	// Only after LISTEN took hold: what changed before is in the version and in every later read, what changes after is told.
 	start := d.now()
 	version, err := policyVersion(ctx, conn)
 	if err != nil {
-		return err
+		return false, err
 	}
 	d.bindings.restart(version, start)
+	d.log.InfoContext(ctx, "the link that follows role bindings is up", "version", version)
 	d.watchers.tellAll()
 	for {
 		if err := waitForNotifications(ctx, conn, pollInterval); err != nil {
-			return err
+			return true, err
 		}
 		start := d.now()
 		version, err := policyVersion(ctx, conn)
 		if err != nil {
-			return err
+			return true, err
 		}
 		if !d.bindings.prove(version, start) {
 			d.watchers.tellAll()

@@ -23,7 +23,7 @@ func (d *Decider) GrantRole(ctx context.Context, in model.GrantRoleInput) (*mode
 	if err := issues.Err(); err != nil {
 		return nil, err
 	}
-	_, err := d.change(ctx, b, grantAction, b.Effect == model.Allow, insertBinding)
+	_, err := d.change(ctx, bindingChange{b, grantAction, b.Effect == model.Allow, insertBinding})
 	if err != nil {
 		return nil, err
 	}
@@ -41,7 +41,7 @@ func (d *Decider) RevokeRole(ctx context.Context, in model.RevokeRoleInput) (rev
 	if err := issues.Err(); err != nil {
 		return false, err
 	}
-	return d.change(ctx, b, revokeAction, b.Effect == model.Deny, deleteBinding)
+	return d.change(ctx, bindingChange{b, revokeAction, b.Effect == model.Deny, deleteBinding})
 }
 
 func newBinding(subject, role, object string, effect *model.BindingEffect) model.RoleBinding {
@@ -52,40 +52,29 @@ func newBinding(subject, role, object string, effect *model.BindingEffect) model
 	return b
 }
 
+// bindingChange is what GrantRole and RevokeRole have in common.
+type bindingChange struct {
+	binding model.RoleBinding
+	action  string
+	gives   bool // somebody gets permissions by it
+	write   writeBinding
+}
+
 // change decides twice: at first cheaply, so that a caller without rights cannot queue up for the lock, and then on what
 // the transaction reads under the lock, so that a right that is being revoked right now gives nothing away any more.
-func (d *Decider) change(ctx context.Context, b model.RoleBinding, action string, gives bool, write writeBinding) (bool, error) {
+func (d *Decider) change(ctx context.Context, c bindingChange) (changed bool, err error) {
 	actor, held, err := d.caller(ctx)
 	if err != nil {
 		return false, err
 	}
-	at, err := locate(ctx, d.db.DB, b.Object)
+	at, err := locate(ctx, d.db.DB, c.binding.Object)
 	if err != nil {
 		return false, err
 	}
-	if lack, err := d.lacks(ctx, d.db.DB, held, at, b.Role, gives); err != nil {
-		return false, err
-	} else if lack != nil {
-		return false, d.deny(ctx, actor, lack.permission, lack.object)
+	lack, err := d.lacks(ctx, d.db.DB, held, at, c)
+	if err == nil && lack == nil {
+		changed, lack, err = d.changeUnderLock(ctx, actor, at, c)
 	}
-
-	var changed bool
-	var lack *shortfall
-	err = d.db.RunInTx(ctx, func(ctx context.Context, tx bun.Tx) error {
-		if err := lockPolicy(ctx, tx); err != nil {
-			return err
-		}
-		held, err := loadBindings(ctx, tx, actor.subjects())
-		if err != nil {
-			return err
-		}
-		lack, err = d.lacks(ctx, tx, slices.Collect(maps.Values(held)), at, b.Role, gives)
-		if err != nil || lack != nil {
-			return err
-		}
-		changed, err = writeAudited(ctx, tx, actor.Subject, action, at.named.TenantID(), b, write)
-		return err
-	})
 	if err != nil {
 		return false, err
 	}
@@ -95,28 +84,47 @@ func (d *Decider) change(ctx context.Context, b model.RoleBinding, action string
 	return changed, nil
 }
 
+func (d *Decider) changeUnderLock(ctx context.Context, actor Actor, at place, c bindingChange) (changed bool, lack *shortfall, err error) {
+	err = d.db.RunInTx(ctx, func(ctx context.Context, tx bun.Tx) error {
+		if err := lockPolicy(ctx, tx); err != nil {
+			return err
+		}
+		held, err := loadBindings(ctx, tx, actor.subjects())
+		if err != nil {
+			return err
+		}
+		lack, err = d.lacks(ctx, tx, slices.Collect(maps.Values(held)), at, c)
+		if err != nil || lack != nil {
+			return err
+		}
+		changed, err = writeAudited(ctx, tx, actor.Subject, c.action, at.named.TenantID(), c.binding, c.write)
+		return err
+	})
+	return changed, lack, err
+}
+
 // shortfall is what a caller would have to hold, and where.
 type shortfall struct {
 	permission Permission
 	object     Object
 }
 
-// lacks finds what keeps the caller from changing bindings of the role there; nil when nothing does. A change that gives
-// somebody permissions must not give more than the caller holds, on the object and on everything below it.
-func (d *Decider) lacks(ctx context.Context, idb bun.IDB, held []bindingsOf, at place, role string, gives bool) (*shortfall, error) {
+// lacks finds what keeps the caller from making the change; nil when nothing does. A change that gives somebody permissions
+// must not give more than the caller holds, on the object and on everything below it.
+func (d *Decider) lacks(ctx context.Context, idb bun.IDB, held []bindingsOf, at place, c bindingChange) (*shortfall, error) {
 	if d.decide(held, IAMManage, at.decided) != granted {
 		return &shortfall{IAMManage, at.named}, nil
 	}
-	if !gives {
+	if !c.gives {
 		return nil, nil
 	}
 	roles := d.roles.Load()
 	for _, p := range AllPermissions() {
-		if roles.allows(role, p) && d.decide(held, p, at.decided) != granted {
+		if roles.allows(c.binding.Role, p) && d.decide(held, p, at.decided) != granted {
 			return &shortfall{p, at.named}, nil
 		}
 	}
-	return d.deniedBelow(ctx, idb, held, at.named, role)
+	return d.deniedBelow(ctx, idb, held, at.named, c.binding.Role)
 }
 
 // deniedBelow finds an object below that one on which the caller is denied a permission of the role.
