@@ -1,0 +1,126 @@
+// Package bootstrap owns the durable run that turns one machine into a host of a pool: it starts runs, drives them
+// through their states, cleans up after those that fail, and tells of each transition.
+//
+// It refuses to know any provider, how an agent joins and who watches. The invariants: a machine is ordered at most once per
+// run, whatever dies when, because the intent is committed before the provider hears of it and a restart looks before
+// it orders; and status, history and event of a transition are written together, by one function, under the lease.
+package bootstrap
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"io"
+	"log/slog"
+	"time"
+
+	"github.com/riverqueue/river"
+	"github.com/riverqueue/river/riverdriver/riverdatabasesql"
+	"github.com/uptrace/bun"
+
+	"better/compute/authz"
+	"better/compute/internal/postgres"
+	"better/compute/model"
+	"better/compute/provider"
+)
+
+// Options is what the deployment was set up with for installing agents.
+type Options struct {
+	// AgentURL, when not empty, is where a machine can fetch the agent, `{arch}` standing for the architecture.
+	AgentURL string
+	// AgentBinary opens the agent for an architecture (amd64, arm64).
+	AgentBinary func(arch string) (io.ReadCloser, error)
+	// JoinURL is the agent listener as machines reach it; CAPin is what they verify it with.
+	JoinURL string
+	CAPin   string
+	// TokenTTL is how long a join token lives; zero means 15 minutes.
+	TokenTTL time.Duration
+}
+
+// Accounts is what runs need of provider accounts. None of it decides: who may do what was decided when the run was
+// started.
+type Accounts struct {
+	// Account reads an account of the tenant; NOT_FOUND when there is none.
+	Account func(ctx context.Context, idb bun.IDB, tenantID, accountID string) (*model.ProviderAccount, error)
+	// LockForUse keeps the account from being deleted until the transaction ends; NOT_FOUND when there is none.
+	LockForUse func(ctx context.Context, tx bun.IDB, tenantID, accountID string) error
+	// Manifest finds the manifest of a registered provider.
+	Manifest func(name string) (provider.Manifest, bool)
+	// Open gives the client for this version of the account. It makes no call to the provider.
+	Open func(ctx context.Context, account *model.ProviderAccount) (provider.Client, error)
+}
+
+// Deps is what a Service and a Reconciler are made of.
+type Deps struct {
+	DB       *postgres.DB
+	Authz    *authz.Decider
+	Accounts Accounts
+	// Pool reads a pool of the tenant and keeps it from being archived until the transaction ends; NOT_FOUND when there is none.
+	Pool func(ctx context.Context, tx bun.IDB, tenantID, poolID string) (*model.Pool, error)
+	// Options is nil in a deployment that is not set up for installing agents.
+	Options *Options
+	// MintToken makes a join token of 256 random bits, and its SHA-256, which is all that is stored.
+	MintToken func(bootstrapID string, generation int) (token string, hash []byte)
+	Timing    Timing
+	Log       *slog.Logger
+}
+
+// Service is what callers do with runs. Every exported method decides first whether the caller may.
+type Service struct {
+	Deps
+	queue *queue
+}
+
+// New makes a Service. It can start runs; a Worker drives them.
+func New(d Deps) (*Service, error) {
+	q, err := newQueue(d.DB)
+	if err != nil {
+		return nil, err
+	}
+	d.Timing = d.Timing.withDefaults()
+	return &Service{Deps: d, queue: q}, nil
+}
+
+// job is the work item that drives one run. It says which run to look at, never what changed.
+type job struct {
+	BootstrapID string `json:"bootstrapId"`
+}
+
+// Kind is the name of the job in the queue.
+func (job) Kind() string { return "bootstrap" }
+
+const queueName = "bootstrap"
+
+// queue puts jobs into the caller's transaction.
+type queue struct {
+	client *river.Client[*sql.Tx]
+}
+
+func newQueue(db *postgres.DB) (*queue, error) {
+	client, err := river.NewClient(riverdatabasesql.New(db.DB.DB), &river.Config{})
+	if err != nil {
+		return nil, fmt.Errorf("making the job inserter: %w", err)
+	}
+	return &queue{client: client}, nil
+}
+
+func (q *queue) insert(ctx context.Context, tx bun.Tx, runID string) (jobID int64, err error) {
+	inserted, err := q.client.InsertTx(ctx, tx.Tx, job{BootstrapID: runID}, &river.InsertOpts{Queue: queueName})
+	if err != nil {
+		return 0, fmt.Errorf("inserting a job: %w", err)
+	}
+	return inserted.Job.ID, nil
+}
+
+// wake gives the run a new job that is due now. Whatever job drove it before finds itself superseded and ends.
+func (q *queue) wake(ctx context.Context, tx bun.Tx, runID string) error {
+	jobID, err := q.insert(ctx, tx, runID)
+	if err != nil {
+		return err
+	}
+	_, err = tx.NewUpdate().Model((*run)(nil)).Set("job_id = ?", jobID).Set("next_at = now()").Where("id = ?", runID).Exec(ctx)
+	if err != nil {
+		return fmt.Errorf("waking a run: %w", err)
+	}
+	return nil
+}

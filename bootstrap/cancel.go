@@ -1,0 +1,47 @@
+package bootstrap
+
+import (
+	"context"
+
+	"github.com/uptrace/bun"
+
+	"better/compute/audit"
+	"better/compute/internal/problem"
+	"better/compute/model"
+)
+
+// Cancel asks a run to fail with CANCELLED at its next step; what it ordered is then given back. It needs
+// compute:providers:manage on the run's account. It changes nothing for a run that failed or was cancelled before; INVALID_STATE once it
+// has joined.
+func (s *Service) Cancel(ctx context.Context, in model.CancelBootstrapInput) (*model.CancelBootstrapPayload, error) {
+	r, err := s.find(ctx, model.ProvidersManage, in.TenantID, in.BootstrapID)
+	if err != nil {
+		return nil, err
+	}
+	err = s.DB.RunInTx(ctx, func(ctx context.Context, tx bun.Tx) error {
+		if r, err = lock(ctx, tx, in.TenantID, in.BootstrapID); err != nil {
+			return err
+		}
+		if r.Status == model.Joined {
+			return problem.New(problem.InvalidState, "The bootstrap has joined; remove the host instead.").With("status", r.Status)
+		}
+		entry := audit.Entry{TenantID: r.TenantID, Action: "bootstrap.cancel", Object: r.ID, Outcome: audit.Replayed}
+		if r.Status == model.Failed || r.CancelRequestedAt != nil {
+			return audit.Record(ctx, tx, entry)
+		}
+		r, err = update(ctx, tx.NewUpdate().Model((*run)(nil)).
+			Set("cancel_requested_at = now()").Set("updated_at = now()").Where("id = ?", r.ID))
+		if err != nil {
+			return err
+		}
+		if err := s.queue.wake(ctx, tx, r.ID); err != nil {
+			return err
+		}
+		entry.Outcome = audit.Allowed
+		return audit.Record(ctx, tx, entry)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &model.CancelBootstrapPayload{Bootstrap: &r.Bootstrap}, nil
+}

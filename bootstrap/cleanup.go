@@ -1,0 +1,137 @@
+package bootstrap
+
+import (
+	"context"
+	"fmt"
+
+	"better/compute/model"
+	"better/compute/provider"
+)
+
+// uninstallAttempts is how often to try to stop the agent on a machine that is left to its owner.
+const uninstallAttempts = 5
+
+// cleaning takes the cleanup of a failed run a step further: what the run ordered is given back, a machine that was named is left.
+func (r *Reconciler) cleaning(ctx context.Context, w *work) (outcome, error) {
+	switch {
+	case w.OfferID == nil:
+		return r.uninstall(ctx, w)
+	case !w.ordered() && w.MachineID == nil:
+		return cleaned(model.CleanupReleased), nil // a person said that nothing was ordered
+	case w.Cleanup == model.CleanupPending:
+		return cleaned(model.CleanupReleasing), nil // the intent, before the provider hears of it
+	default:
+		return r.giveBack(ctx, w)
+	}
+}
+
+// uninstall stops the agent as well as can be.
+func (r *Reconciler) uninstall(ctx context.Context, w *work) (outcome, error) {
+	b, err := w.bootstrapper()
+	if err != nil {
+		return outcome{}, err
+	}
+	_, err = call(ctx, r.Timing.Call, func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, b.Uninstall(ctx, *w.MachineID)
+	})
+	r.fault("cleaning.uninstalled")
+	if cause := context.Cause(ctx); cause != nil {
+		return outcome{}, cause
+	}
+	if err == nil || !classed(err).Class.Retryable() || w.Attempt+1 >= uninstallAttempts {
+		return cleaned(model.CleanupKept), nil
+	}
+	return r.cleanupRetry(w, err), nil
+}
+
+// giveBack releases what carries the operation id. It goes on until the provider has said that there is nothing any more.
+func (r *Reconciler) giveBack(ctx context.Context, w *work) (outcome, error) {
+	orderer, ok := w.client.(provider.Orderer)
+	if !ok {
+		return outcome{}, fmt.Errorf("the client of %s is no Orderer although its manifest says so", w.account.Provider)
+	}
+	claim, err := r.look(ctx, w, orderer)
+	r.fault("cleaning.looked")
+	if err != nil {
+		return r.cleanupFailure(ctx, w, err)
+	}
+	machineID := deref(w.MachineID)
+	if claim != nil && claim.MachineID != "" {
+		machineID = claim.MachineID
+	}
+	switch {
+	case claim != nil && claim.State == provider.ClaimFailed:
+		return cleaned(model.CleanupReleased), nil
+	case machineID != "":
+		return r.releaseMachine(ctx, w, orderer, machineID)
+	case claim != nil:
+		return r.cleanupRetry(w, provider.Errorf(provider.Conflict, "The machine is not delivered yet.")), nil
+	default:
+		return r.nothingFound(w), nil
+	}
+}
+
+func (r *Reconciler) releaseMachine(ctx context.Context, w *work, o provider.Orderer, machineID string) (outcome, error) {
+	if !w.lease.valid() {
+		return outcome{}, errLost
+	}
+	_, err := call(ctx, r.Timing.Call, func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, o.Release(ctx, w.OperationID, machineID)
+	})
+	r.fault("cleaning.released")
+	if err != nil && classed(err).Class != provider.NotFound {
+		return r.cleanupFailure(ctx, w, err)
+	}
+	return cleaned(model.CleanupReleased), nil
+}
+
+// nothingFound believes the provider's lists once they cannot lag any more. An order that was never answered and carries
+// only a label, or nothing, may be there all the same: a person has to look.
+func (r *Reconciler) nothingFound(w *work) outcome {
+	if wait := r.lag(w) - w.sinceAttempt(); wait > 0 {
+		return outcome{kind: waits, pause: pause{d: wait, step: "looking for what was ordered", reason: deref(w.WaitReason)}}
+	}
+	if w.repeatable() {
+		return cleaned(model.CleanupReleased)
+	}
+	return r.blocked(w, provider.Errorf(provider.NotFound, "Whether the provider took the order is not known, and it cannot be looked up.")).
+		with(fields{"wait_reason": model.ClaimUncertain})
+}
+
+// cleanupFailure tries again later, without end; what cannot pass by itself is blocked until a person acts.
+func (r *Reconciler) cleanupFailure(ctx context.Context, w *work, err error) (outcome, error) {
+	if cause := context.Cause(ctx); cause != nil {
+		return outcome{}, cause
+	}
+	e := classed(err)
+	switch {
+	case e.Class == provider.Auth || e.Class == provider.Forbidden:
+		return r.refused(w, e.Message), nil
+	case e.Class == provider.RateLimited:
+		return r.rateLimited(w, e), nil
+	case e.Class.Retryable(), e.Class == provider.SecretUnresolved:
+		return r.cleanupRetry(w, err), nil
+	default:
+		return r.blocked(w, e), nil
+	}
+}
+
+// cleanupRetry waits from Cleanup to CleanupMax, longer from attempt to attempt.
+func (r *Reconciler) cleanupRetry(w *work, err error) outcome {
+	e := classed(err)
+	d := r.Timing.CleanupMax
+	if w.Attempt < 32 && r.Timing.Cleanup < d>>w.Attempt {
+		d = r.Timing.Cleanup << w.Attempt
+	}
+	return outcome{kind: waits, pause: pause{
+		d: max(d, e.RetryAfter), step: "giving the machine back", reason: waitReason(e.Class), err: printable(e.Message, maxMessage), failed: true,
+	}}
+}
+
+// blocked needs a person, and looks again now and then whether one has acted.
+func (r *Reconciler) blocked(w *work, e *provider.Error) outcome {
+	return outcome{kind: waits, pause: pause{
+		d: r.Timing.CleanupMax, step: "waiting for somebody to give the machine back", reason: waitReason(e.Class),
+		err: printable(e.Message, maxMessage),
+	}}.with(fields{"cleanup": model.CleanupBlocked})
+}

@@ -1,0 +1,53 @@
+package bootstrap
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/uptrace/bun"
+
+	"better/compute/internal/problem"
+	"better/compute/model"
+)
+
+// MarkJoined ends the run with the host that its agent became, in the transaction of the join, after the host's row was written. The
+// reservation of the machine goes from the run to the host. An agent may join before the reconciler has heard that its install
+// ended: the run then passes through installed. INVALID_STATE when the run is not at a place to be joined, or was
+// cancelled. It decides nothing about tokens.
+func MarkJoined(ctx context.Context, tx bun.IDB, bootstrapID, hostID string) error {
+	err := markJoined(ctx, tx, bootstrapID, hostID)
+	if errors.Is(err, errLost) {
+		return problem.New(problem.InvalidState, "The bootstrap cannot be joined any more.")
+	}
+	return err
+}
+
+func markJoined(ctx context.Context, tx bun.IDB, bootstrapID, hostID string) error {
+	var status model.BootstrapStatus
+	err := tx.NewSelect().Model((*run)(nil)).Column("status").Where("id = ?", bootstrapID).Where("cancel_requested_at IS NULL").
+		Where("status IN (?, ?)", model.Installing, model.Installed).For("NO KEY UPDATE").Scan(ctx, &status)
+	if err := notLost(err); err != nil {
+		return err
+	}
+	joinable := func() *bun.UpdateQuery { return tx.NewUpdate().Model((*run)(nil)).Where("id = ?", bootstrapID) }
+	if status == model.Installing {
+		_, err := transition(ctx, tx, joinable(), change{from: &status, to: model.Installed})
+		if err != nil {
+			return err
+		}
+		status = model.Installed
+	}
+	// The new epoch stops a worker that is in the middle of a step.
+	_, err = transition(ctx, tx, joinable().Set("lease_epoch = lease_epoch + 1"), change{
+		from: &status, to: model.Joined, set: fields{"host_id": hostID, "joined_at": now},
+	})
+	if err != nil {
+		return err
+	}
+	_, err = tx.NewRaw("UPDATE machine_reservations SET host_id = ? WHERE bootstrap_id = ?", hostID, bootstrapID).Exec(ctx)
+	if err != nil {
+		return fmt.Errorf("giving a reservation to a host: %w", err)
+	}
+	return nil
+}

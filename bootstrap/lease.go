@@ -1,0 +1,84 @@
+package bootstrap
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/uptrace/bun"
+)
+
+// lease is the right to work on a run, as long as it can be renewed. It protects work only: what protects money is the operation
+// id, and what protects the row is the epoch in each write. The deadline here is counted on the monotonic clock from before
+// each renewal was sent, so that it ends no later than the database's.
+type lease struct {
+	ttl    time.Duration
+	cancel context.CancelCauseFunc
+	expiry *time.Timer
+	quit   chan struct{}
+	ended  chan struct{}
+
+	mu    sync.Mutex
+	until time.Time
+}
+
+// hold keeps the lease that was asked for at the time asked, until stop. The context ends when the lease does.
+func hold(ctx context.Context, db bun.IDB, r *run, ttl time.Duration, asked time.Time) (context.Context, *lease) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	l := &lease{ttl: ttl, cancel: cancel, quit: make(chan struct{}), ended: make(chan struct{}), until: asked.Add(ttl)}
+	l.expiry = time.AfterFunc(time.Until(l.until), func() { cancel(errLost) })
+	go l.renew(ctx, db, r.ID, r.LeaseEpoch)
+	return ctx, l
+}
+
+// valid reports whether the lease is held at this moment. A process that was stopped and continued asks it before an act that must not
+// come late.
+func (l *lease) valid() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return time.Now().Before(l.until)
+}
+
+// stop ends the renewals. Whoever writes the end of the step does it afterwards, so that no renewal follows it.
+func (l *lease) stop() {
+	close(l.quit)
+	<-l.ended
+	l.expiry.Stop()
+	l.cancel(nil)
+}
+
+func (l *lease) renew(ctx context.Context, db bun.IDB, id string, epoch int64) {
+	defer close(l.ended)
+	tick := time.NewTicker(l.ttl / 4)
+	defer tick.Stop()
+	for {
+		select {
+		case <-l.quit:
+			return
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		asked := time.Now()
+		res, err := db.NewUpdate().Model((*run)(nil)).Set("lease_until = ?", fromNow(l.ttl)).
+			Where("id = ?", id).Where("lease_epoch = ?", epoch).Exec(ctx)
+		if err != nil {
+			continue // the database may be back before the lease ends
+		}
+		if n, err := res.RowsAffected(); err == nil && n == 0 {
+			l.cancel(errLost)
+			return
+		}
+		l.extend(asked)
+	}
+}
+
+func (l *lease) extend(asked time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.expiry.Stop() {
+		return // it has ended already
+	}
+	l.until = asked.Add(l.ttl)
+	l.expiry.Reset(time.Until(l.until))
+}

@@ -1,0 +1,210 @@
+package bootstrap
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/uptrace/bun"
+	"github.com/uptrace/bun/dialect/pgdialect"
+
+	"better/compute/authz"
+	"better/compute/internal/problem"
+	"better/compute/model"
+)
+
+// columns are those of a run that callers see.
+const columns = "b.id, b.tenant_id, b.account_id, b.pool_id, b.machine_id, b.offer_id, b.status, b.step, b.wait_reason, b.failure, " +
+	"b.cleanup, b.attempt, b.host_id, b.created_at, b.updated_at, b.deadline_at, b.joined_at"
+
+// Get reads a run. It needs compute:providers:read on the run's account; NOT_FOUND when the tenant has no such run.
+func (s *Service) Get(ctx context.Context, tenantID, bootstrapID string) (*model.Bootstrap, error) {
+	r, err := s.find(ctx, model.ProvidersRead, tenantID, bootstrapID)
+	if err != nil {
+		return nil, err
+	}
+	return &r.Bootstrap, nil
+}
+
+// find checks the ids, reads the run and decides. The right is judged on the account, which the caller does not name: so a run
+// that is not there, or whose account the caller may not touch, gets the answer that the tenant gets, and nobody learns which
+// runs exist. Only when that is yes, it is NOT_FOUND.
+func (s *Service) find(ctx context.Context, p model.Permission, tenantID, bootstrapID string) (*run, error) {
+	var check input
+	check.tenant(tenantID)
+	check.id("bootstrapId", "boot", bootstrapID)
+	if err := check.err(); err != nil {
+		return nil, err
+	}
+	r, err := load(ctx, s.DB.DB, tenantID, bootstrapID)
+	if err != nil {
+		return nil, err
+	}
+	if r != nil {
+		held, err := s.Authz.Permissions(ctx, authz.ProviderAccount(tenantID, r.AccountID))
+		if err != nil {
+			return nil, err
+		}
+		if slices.Contains(held, p) {
+			return r, nil
+		}
+	}
+	if err := s.Authz.Check(ctx, p, authz.Tenant(tenantID)); err != nil {
+		return nil, err
+	}
+	return nil, problem.New(problem.NotFound, "There is no such bootstrap.")
+}
+
+// PageQuery says which runs to list; AccountID, PoolID and Statuses narrow it. First is 1 to 100, by default 50.
+type PageQuery struct {
+	TenantID  string
+	AccountID *string
+	PoolID    *string
+	Statuses  []model.BootstrapStatus
+	First     *int
+	After     *string
+}
+
+// Page lists the tenant's runs whose accounts the caller may read, newest first. FORBIDDEN when there is no such account, or when
+// AccountID names one that the caller may not read.
+func (s *Service) Page(ctx context.Context, q PageQuery) (*model.BootstrapConnection, error) {
+	var check input
+	check.tenant(q.TenantID)
+	check.optionalID("accountId", "pacct", q.AccountID)
+	check.optionalID("poolId", "pool", q.PoolID)
+	check.statuses(q.Statuses)
+	p := check.page(q.First, q.After)
+	if err := check.err(); err != nil {
+		return nil, err
+	}
+	filter, err := s.readable(ctx, q)
+	if err != nil {
+		return nil, err
+	}
+	var items []*model.Bootstrap
+	query := s.DB.NewSelect().Model(&items).ModelTableExpr("bootstraps AS b").ColumnExpr(columns).Where("b.tenant_id = ?", q.TenantID)
+	query = p.of(narrow(filter.Where(query, "b.account_id"), q))
+	if err := query.Scan(ctx); err != nil {
+		return nil, fmt.Errorf("listing runs: %w", err)
+	}
+	return model.NewConnection(items, p.first, p.afterText, cursorOf), nil
+}
+
+// readable decides which accounts' runs the caller may see.
+func (s *Service) readable(ctx context.Context, q PageQuery) (authz.Filter, error) {
+	if q.AccountID == nil {
+		return s.Authz.Filter(ctx, model.ProvidersRead, q.TenantID, authz.ProviderAccounts)
+	}
+	err := s.Authz.Check(ctx, model.ProvidersRead, authz.ProviderAccount(q.TenantID, *q.AccountID))
+	return authz.Filter{All: true}, err
+}
+
+func narrow(query *bun.SelectQuery, q PageQuery) *bun.SelectQuery {
+	if q.AccountID != nil {
+		query = query.Where("b.account_id = ?", *q.AccountID)
+	}
+	if q.PoolID != nil {
+		query = query.Where("b.pool_id = ?", *q.PoolID)
+	}
+	return ofStatuses(query, q.Statuses)
+}
+
+func ofStatuses(query *bun.SelectQuery, statuses []model.BootstrapStatus) *bun.SelectQuery {
+	if len(statuses) > 0 {
+		query = query.Where("b.status IN (?)", bun.List(statuses))
+	}
+	return query
+}
+
+// of orders and cuts the query to the page and the one run after it.
+func (p page) of(query *bun.SelectQuery) *bun.SelectQuery {
+	if p.after != nil {
+		query = query.Where("(b.created_at, b.id) < (?, ?)", p.after.createdAt(), p.after.ID)
+	}
+	return query.OrderExpr("b.created_at DESC, b.id DESC").Limit(int64(p.first + 1))
+}
+
+// ByAccounts reads the newest runs of each account, in one statement however many there are: the answer has one page for each
+// account, in the order given. The caller must be allowed to read every account.
+func (s *Service) ByAccounts(ctx context.Context, accounts []*model.ProviderAccount, statuses []model.BootstrapStatus, first *int,
+	after *string,
+) ([]*model.BootstrapConnection, error) {
+	var check input
+	check.statuses(statuses)
+	p := check.page(first, after)
+	if err := check.err(); err != nil {
+		return nil, err
+	}
+	if err := s.mayReadAll(ctx, accounts); err != nil {
+		return nil, err
+	}
+	tenants, ids := make([]string, len(accounts)), make([]string, len(accounts))
+	for i, a := range accounts {
+		tenants[i], ids[i] = a.TenantID, a.ID
+	}
+	each := s.DB.NewSelect().TableExpr("bootstraps AS b").ColumnExpr("b.*").
+		Where("b.tenant_id = a.tenant_id").Where("b.account_id = a.id")
+	var items []*model.Bootstrap
+	err := s.DB.NewSelect().Model(&items).ColumnExpr(columns).
+		ModelTableExpr("unnest(?::text[], ?::text[]) AS a (tenant_id, id) CROSS JOIN LATERAL (?) AS b",
+			pgdialect.Array(tenants), pgdialect.Array(ids), p.of(ofStatuses(each, statuses))).
+		OrderExpr("b.created_at DESC, b.id DESC").Scan(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("listing runs of accounts: %w", err)
+	}
+	byAccount := map[string][]*model.Bootstrap{}
+	for _, b := range items {
+		byAccount[b.AccountID] = append(byAccount[b.AccountID], b)
+	}
+	pages := make([]*model.BootstrapConnection, len(accounts))
+	for i, a := range accounts {
+		pages[i] = model.NewConnection(byAccount[a.ID], p.first, p.afterText, cursorOf)
+	}
+	return pages, nil
+}
+
+// mayReadAll decides once for each tenant.
+func (s *Service) mayReadAll(ctx context.Context, accounts []*model.ProviderAccount) error {
+	filters := map[string]authz.Filter{}
+	for _, a := range accounts {
+		f, ok := filters[a.TenantID]
+		if !ok {
+			var err error
+			if f, err = s.Authz.Filter(ctx, model.ProvidersRead, a.TenantID, authz.ProviderAccounts); err != nil {
+				return err
+			}
+			filters[a.TenantID] = f
+		}
+		if !f.Allows(a.ID) {
+			return s.Authz.Check(ctx, model.ProvidersRead, authz.ProviderAccount(a.TenantID, a.ID))
+		}
+	}
+	return nil
+}
+
+// Histories reads the history of each run, oldest step first, in one statement. The runs are ones that this Service returned to
+// the caller, so nothing is decided again.
+func (s *Service) Histories(ctx context.Context, runs []*model.Bootstrap) ([][]*model.BootstrapTransition, error) {
+	ids := make([]string, len(runs))
+	for i, r := range runs {
+		ids[i] = r.ID
+	}
+	var rows []struct {
+		BootstrapID string `bun:"bootstrap_id"`
+		model.BootstrapTransition
+	}
+	err := s.DB.NewRaw(`SELECT bootstrap_id, from_status, to_status, at, reason FROM bootstrap_transitions
+		WHERE bootstrap_id IN (?) ORDER BY bootstrap_id, id`, bun.List(ids)).Scan(ctx, &rows)
+	if err != nil {
+		return nil, fmt.Errorf("reading histories: %w", err)
+	}
+	byRun := map[string][]*model.BootstrapTransition{}
+	for i := range rows {
+		byRun[rows[i].BootstrapID] = append(byRun[rows[i].BootstrapID], &rows[i].BootstrapTransition)
+	}
+	histories := make([][]*model.BootstrapTransition, len(runs))
+	for i, r := range runs {
+		histories[i] = byRun[r.ID]
+	}
+	return histories, nil
+}

@@ -1,0 +1,85 @@
+package bootstrap
+
+import (
+	"context"
+
+	"github.com/uptrace/bun"
+
+	"better/compute/audit"
+	"better/compute/internal/problem"
+	"better/compute/model"
+)
+
+// How a person resolved an order whose outcome was unknown.
+const (
+	resolvedMachine = "machine"
+	resolvedNothing = "nothing-ordered"
+)
+
+// ResolveClaim says what became of an order whose outcome is unknown: it brought this machine, or nothing and may be sent again.
+// For a run that failed meanwhile it is the word that the cleanup waits for. It needs compute:providers:manage on the run's
+// account; INVALID_STATE unless the run waits with CLAIM_UNCERTAIN.
+func (s *Service) ResolveClaim(ctx context.Context, in model.ResolveClaimInput) (*model.ResolveClaimPayload, error) {
+	var check input
+	check.resolve(in)
+	if err := check.err(); err != nil {
+		return nil, err
+	}
+	r, err := s.find(ctx, model.ProvidersManage, in.TenantID, in.BootstrapID)
+	if err != nil {
+		return nil, err
+	}
+	err = s.DB.RunInTx(ctx, func(ctx context.Context, tx bun.Tx) error {
+		if r, err = lock(ctx, tx, in.TenantID, in.BootstrapID); err != nil {
+			return err
+		}
+		if !r.uncertain() {
+			return problem.New(problem.InvalidState, "The bootstrap does not wait for anybody to resolve its claim.").
+				With("status", r.Status).With("waitReason", r.WaitReason)
+		}
+		set, err := s.resolution(ctx, tx, r, in)
+		if err != nil {
+			return err
+		}
+		// The new epoch takes the run from a worker that is just looking for the order once more.
+		r, err = update(ctx, set.apply(tx.NewUpdate().Model((*run)(nil))).Set("lease_epoch = lease_epoch + 1").Where("id = ?", r.ID))
+		if err != nil {
+			return err
+		}
+		if err := s.queue.wake(ctx, tx, r.ID); err != nil {
+			return err
+		}
+		return audit.Record(ctx, tx, audit.Entry{
+			TenantID: r.TenantID, Action: "bootstrap.resolveClaim", Object: r.ID, Outcome: audit.Allowed,
+			Details: map[string]any{"resolution": *r.ClaimResolution, "machineId": r.MachineID},
+		})
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &model.ResolveClaimPayload{Bootstrap: &r.Bootstrap}, nil
+}
+
+// uncertain reports whether the run waits for a person to say what became of its order.
+func (r *run) uncertain() bool {
+	return r.WaitReason != nil && *r.WaitReason == model.ClaimUncertain
+}
+
+// resolution is what the person's word writes. The time for claiming starts anew.
+func (s *Service) resolution(ctx context.Context, tx bun.IDB, r *run, in model.ResolveClaimInput) (fields, error) {
+	set := fields{"wait_reason": nil, "step": "", "attempt": 0, "lease_until": nil, "updated_at": now}
+	if in.MachineID != nil {
+		set = set.with(fields{"claim_resolution": resolvedMachine, "machine_id": *in.MachineID})
+	} else {
+		set = set.with(fields{"claim_resolution": resolvedNothing, "order_attempt_at": nil, "order_ref": nil})
+	}
+	if r.Status == model.Failed {
+		return set.with(fields{"cleanup": model.CleanupPending}), nil
+	}
+	account, err := s.Accounts.Account(ctx, tx, r.TenantID, r.AccountID)
+	if err != nil {
+		return nil, err
+	}
+	manifest, _ := s.Accounts.Manifest(account.Provider)
+	return set.with(fields{"deadline_at": fromNow(s.Timing.claim(manifest, r.kind()))}), nil
+}

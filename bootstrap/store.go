@@ -1,0 +1,190 @@
+package bootstrap
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/uptrace/bun"
+	"github.com/uptrace/bun/schema"
+
+	"better/compute/model"
+)
+
+// run is the whole row: what callers see, and what the reconciler keeps to itself.
+type run struct {
+	bun.BaseModel `bun:"table:bootstraps,alias:b"`
+	model.Bootstrap
+
+	CreatedBy         string     `bun:"created_by"`
+	StateSince        time.Time  `bun:"state_since"`
+	CancelRequestedAt *time.Time `bun:"cancel_requested_at"`
+
+	OperationID     string     `bun:"operation_id"`
+	OrderIntent     *intent    `bun:"order_intent,type:jsonb"`
+	OrderIntentAt   *time.Time `bun:"order_intent_at"`
+	OrderAttemptAt  *time.Time `bun:"order_attempt_at"`
+	OrderRef        *string    `bun:"order_ref"`
+	ClaimResolution *string    `bun:"claim_resolution"`
+
+	Machine *machine `bun:"machine,type:jsonb"`
+	BootID  *string  `bun:"boot_id"`
+
+	Generation     int        `bun:"generation"`
+	TokenHash      []byte     `bun:"token_hash"`
+	TokenExpiresAt *time.Time `bun:"token_expires_at"`
+	TokenUsedAt    *time.Time `bun:"token_used_at"`
+	TokenKeyHash   []byte     `bun:"token_key_hash"`
+	DeliveredAt    *time.Time `bun:"delivered_at"`
+	InstallRef     *string    `bun:"install_ref"`
+
+	LeaseHolder    *string    `bun:"lease_holder"`
+	LeaseEpoch     int64      `bun:"lease_epoch"`
+	LeaseUntil     *time.Time `bun:"lease_until"`
+	NextAt         time.Time  `bun:"next_at"`
+	JobID          *int64     `bun:"job_id"`
+	LastError      string     `bun:"last_error"`
+	RefusedVersion *int64     `bun:"refused_version"`
+
+	LiveAccountID *string `bun:"live_account_id,scanonly"`
+	// Now is the database's time at which the row was read.
+	Now time.Time `bun:"db_now,scanonly"`
+}
+
+// withNow reads the whole row and the time.
+const withNow = "*, now() AS db_now"
+
+// errLost says that the row is not the reconciler's to write any more: the lease went to another worker, or the run
+// moved on without it.
+var errLost = errors.New("the lease on the run is lost")
+
+// fields are columns to be written, with their values.
+type fields map[string]any
+
+func (f fields) apply(q *bun.UpdateQuery) *bun.UpdateQuery {
+	for _, column := range slices.Sorted(maps.Keys(f)) {
+		q = q.Set("? = ?", bun.Ident(column), f[column])
+	}
+	return q
+}
+
+// with adds columns to a copy.
+func (f fields) with(more fields) fields {
+	all := fields{}
+	maps.Copy(all, f)
+	maps.Copy(all, more)
+	return all
+}
+
+// now is the time of the database; no other clock decides anything about a run.
+var now = bun.Safe("now()")
+
+// fromNow is the time of the database, d later.
+func fromNow(d time.Duration) schema.QueryAppender {
+	return bun.SafeQuery("now() + ? * interval '1 microsecond'", d.Microseconds())
+}
+
+// load reads a run; nil when the tenant has none of the id.
+func load(ctx context.Context, idb bun.IDB, tenantID, id string) (*run, error) {
+	r := new(run)
+	err := idb.NewSelect().Model(r).ColumnExpr(withNow).Where("id = ?", id).Where("tenant_id = ?", tenantID).Scan(ctx)
+	if errors.Is(err, sql.ErrNoRows) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading a run: %w", err)
+	}
+	return r, nil
+}
+
+// lock reads a run and keeps it as it is until the transaction ends; nil when the tenant has none of the id.
+func lock(ctx context.Context, tx bun.IDB, tenantID, id string) (*run, error) {
+	r := new(run)
+	err := tx.NewSelect().Model(r).ColumnExpr(withNow).Where("id = ?", id).Where("tenant_id = ?", tenantID).
+		For("NO KEY UPDATE").Scan(ctx)
+	if errors.Is(err, sql.ErrNoRows) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("locking a run: %w", err)
+	}
+	return r, nil
+}
+
+// update runs the query, which writes one row at most, and reads the row back; errLost when its conditions hold for none.
+func update(ctx context.Context, q *bun.UpdateQuery) (*run, error) {
+	r := new(run)
+	err := q.Returning(withNow).Scan(ctx, r)
+	if errors.Is(err, sql.ErrNoRows) {
+		return nil, errLost
+	}
+	if err != nil {
+		return nil, fmt.Errorf("writing a run: %w", err)
+	}
+	return r, nil
+}
+
+// acquire takes the lease, under a new epoch. It returns nil and whether the run needs work at all when it cannot be had.
+func acquire(ctx context.Context, idb bun.IDB, id, holder string, ttl time.Duration) (r *run, busy bool, err error) {
+	r, err = update(ctx, idb.NewUpdate().Model((*run)(nil)).
+		Set("lease_holder = ?", holder).Set("lease_epoch = lease_epoch + 1").Set("lease_until = ?", fromNow(ttl)).
+		Where("id = ?", id).Where("live_account_id IS NOT NULL").Where("lease_until IS NULL OR lease_until <= now()"))
+	if err == nil || !errors.Is(err, errLost) {
+		return r, false, err
+	}
+	busy, err = idb.NewSelect().Model((*run)(nil)).Where("id = ?", id).Where("live_account_id IS NOT NULL").Exists(ctx)
+	if err != nil {
+		return nil, false, fmt.Errorf("looking for a run: %w", err)
+	}
+	return nil, busy, nil
+}
+
+// guarded starts a write of the reconciler: it holds only while the run is in the state that the worker saw and the lease
+// is the worker's.
+func guarded(idb bun.IDB, r *run) *bun.UpdateQuery {
+	return idb.NewUpdate().Model((*run)(nil)).
+		Where("id = ?", r.ID).Where("lease_epoch = ?", r.LeaseEpoch).Where("status = ?", r.Status)
+}
+
+// reserve takes the machine for the run and reports whether it is the run's now. Idempotent; it waits for a transaction that is just
+// taking the same machine.
+func reserve(ctx context.Context, tx bun.IDB, key, runID string) (bool, error) {
+	_, err := tx.NewRaw("INSERT INTO machine_reservations (machine_key, bootstrap_id) VALUES (?, ?) ON CONFLICT (machine_key) DO NOTHING",
+		key, runID).Exec(ctx)
+	if err != nil {
+		return false, fmt.Errorf("reserving a machine: %w", err)
+	}
+	var owner string
+	err = tx.NewRaw("SELECT bootstrap_id FROM machine_reservations WHERE machine_key = ?", key).Scan(ctx, &owner)
+	if errors.Is(err, sql.ErrNoRows) {
+		return false, nil // its owner gave it back just now; the caller may ask again
+	}
+	if err != nil {
+		return false, fmt.Errorf("reading a reservation: %w", err)
+	}
+	return owner == runID, nil
+}
+
+// unreserve gives back the machines of a run that needs none any more.
+func unreserve(ctx context.Context, tx bun.IDB, runID string) error {
+	_, err := tx.NewRaw("DELETE FROM machine_reservations WHERE bootstrap_id = ? AND host_id IS NULL", runID).Exec(ctx)
+	if err != nil {
+		return fmt.Errorf("giving a reservation back: %w", err)
+	}
+	return nil
+}
+
+// notLost is errLost for a read that found no row.
+func notLost(err error) error {
+	if errors.Is(err, sql.ErrNoRows) {
+		return errLost
+	}
+	if err != nil {
+		return fmt.Errorf("reading a run: %w", err)
+	}
+	return nil
+}

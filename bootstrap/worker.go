@@ -1,0 +1,177 @@
+package bootstrap
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/riverqueue/river"
+	"github.com/riverqueue/river/riverdriver/riverpgxv5"
+	"github.com/riverqueue/river/rivertype"
+	"github.com/uptrace/bun"
+)
+
+const (
+	defaultWorkers = 16
+	fetchCooldown  = 10 * time.Millisecond
+	fetchPoll      = 250 * time.Millisecond
+
+	// sweepEvery and sweepGrace bound what a lost job costs: a run that is due for longer than the grace, and that nobody
+	// works on, gets a new one.
+	sweepEvery = 2 * time.Second
+	sweepGrace = 2 * time.Second
+	sweepBatch = 100
+
+	errorPause = 2 * time.Second
+)
+
+// Worker drives runs from the queue: one job at a time for each run, and none of them longer than a step. Any number of
+// processes may have one on the same database.
+type Worker struct {
+	reconciler *Reconciler
+	queue      *queue
+	client     *river.Client[pgx.Tx]
+	log        *slog.Logger
+	stop       context.CancelFunc
+	sweeping   sync.WaitGroup
+}
+
+// NewWorker makes a Worker with so many runs at a time; zero means 16.
+func NewWorker(r *Reconciler, workers int) (*Worker, error) {
+	if workers == 0 {
+		workers = defaultWorkers
+	}
+	q, err := newQueue(r.DB)
+	if err != nil {
+		return nil, err
+	}
+	w := &Worker{reconciler: r, queue: q, log: r.Log}
+	kinds := river.NewWorkers()
+	river.AddWorker(kinds, &driver{worker: w})
+	w.client, err = river.NewClient(riverpgxv5.New(r.DB.Pool), &river.Config{
+		Queues:            map[string]river.QueueConfig{queueName: {MaxWorkers: workers}},
+		Workers:           kinds,
+		FetchCooldown:     fetchCooldown,
+		FetchPollInterval: fetchPoll,
+		JobTimeout:        -1, // every call within a step has its own
+		Logger:            r.Log,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("making the job worker: %w", err)
+	}
+	return w, nil
+}
+
+// Start takes up work until Stop. Call it once.
+func (w *Worker) Start(ctx context.Context) error {
+	ctx, w.stop = context.WithCancel(context.WithoutCancel(ctx))
+	if err := w.client.Start(ctx); err != nil {
+		w.stop()
+		return fmt.Errorf("starting the job worker: %w", err)
+	}
+	w.sweeping.Go(func() { w.sweepLoop(ctx) })
+	return nil
+}
+
+// Stop takes up nothing new and waits for the steps that go on; those that are not done when ctx ends are cancelled.
+func (w *Worker) Stop(ctx context.Context) error {
+	defer w.sweeping.Wait()
+	defer w.stop()
+	err := w.client.Stop(ctx)
+	if err == nil || ctx.Err() == nil {
+		return err
+	}
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	defer cancel()
+	return w.client.StopAndCancel(last)
+}
+
+// driver is the River worker.
+type driver struct {
+	river.WorkerDefaults[job]
+	worker *Worker
+}
+
+// NextRetry is for a step that panicked: the lease has to end first, whatever the attempt.
+func (d *driver) NextRetry(*river.Job[job]) time.Time {
+	return time.Now().Add(d.worker.reconciler.Timing.Lease)
+}
+
+// Work steps the run until there is something to wait for. A job that the run does not name is superseded and ends.
+func (d *driver) Work(ctx context.Context, j *river.Job[job]) error {
+	for {
+		mine, err := d.worker.drives(ctx, j)
+		var next Next
+		if err == nil && mine {
+			next, err = d.worker.reconciler.Step(ctx, j.Args.BootstrapID)
+		}
+		switch {
+		case err != nil:
+			if ctx.Err() == nil {
+				d.worker.log.WarnContext(ctx, "a step of a bootstrap was not done", "bootstrapId", j.Args.BootstrapID, "error", err)
+			}
+			return river.JobSnooze(errorPause)
+		case !mine || next.Done:
+			return nil
+		case next.After > 0:
+			return river.JobSnooze(next.After)
+		}
+	}
+}
+
+func (w *Worker) drives(ctx context.Context, j *river.Job[job]) (bool, error) {
+	mine, err := w.reconciler.DB.NewSelect().Model((*run)(nil)).Where("id = ?", j.Args.BootstrapID).Where("job_id = ?", j.ID).Exists(ctx)
+	if err != nil {
+		return false, fmt.Errorf("reading which job drives a run: %w", err)
+	}
+	return mine, nil
+}
+
+func (w *Worker) sweepLoop(ctx context.Context) {
+	tick := time.NewTicker(jitter(sweepEvery, sweepEvery/4))
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		if _, err := w.sweep(ctx); err != nil && !errors.Is(err, context.Canceled) {
+			w.log.WarnContext(ctx, "looking for bootstraps without a job failed", "error", err)
+		}
+	}
+}
+
+// waiting are the states of a job that the queue will still take up by itself.
+var waiting = []rivertype.JobState{
+	rivertype.JobStateAvailable, rivertype.JobStatePending, rivertype.JobStateRetryable, rivertype.JobStateScheduled,
+}
+
+// sweep gives a new job to each run that is due, has nobody working on it and no job that would come to it: its job was lost, or
+// counts as running in a process that died.
+func (w *Worker) sweep(ctx context.Context) (found int, err error) {
+	err = w.reconciler.DB.RunInTx(ctx, func(ctx context.Context, tx bun.Tx) error {
+		var ids []string
+		err := tx.NewSelect().Model((*run)(nil)).Column("b.id").
+			Join("LEFT JOIN river_job AS j ON j.id = b.job_id AND j.state IN (?)", bun.List(waiting)).
+			Where("b.live_account_id IS NOT NULL").Where("j.id IS NULL").
+			Where("b.next_at < now() - ? * interval '1 microsecond'", sweepGrace.Microseconds()).
+			Where("b.lease_until IS NULL OR b.lease_until <= now()").
+			OrderExpr("b.next_at").Limit(sweepBatch).For("NO KEY UPDATE OF b SKIP LOCKED").Scan(ctx, &ids)
+		if err != nil {
+			return fmt.Errorf("looking for runs without a job: %w", err)
+		}
+		for _, id := range ids {
+			if err := w.queue.wake(ctx, tx, id); err != nil {
+				return err
+			}
+		}
+		found = len(ids)
+		return nil
+	})
+	return found, err
+}
