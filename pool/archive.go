@@ -1,0 +1,67 @@
+package pool
+
+import (
+	"context"
+
+	"github.com/uptrace/bun"
+
+	"better/compute/audit"
+	"better/compute/authz"
+	"better/compute/internal/problem"
+	"better/compute/model"
+)
+
+const maxBlockers = 20
+
+// Archive ends a pool, for a caller who holds compute:pools:manage on it: its name is free again and its account dropped.
+// UNAUTHENTICATED, INVALID_INPUT, FORBIDDEN, NOT_FOUND, or INVALID_STATE while a run into it is not over, or it has hosts or instances
+// (details.blockers lists up to 20). Idempotent.
+func (s *Service) Archive(ctx context.Context, in model.ArchivePoolInput) (*model.ArchivePoolPayload, error) {
+	if err := s.admit(ctx, GetInput(in), model.PoolsManage); err != nil {
+		return nil, err
+	}
+	var pool *model.Pool
+	err := s.db.RunInTx(ctx, func(ctx context.Context, tx bun.Tx) (err error) {
+		pool, err = archiveIn(ctx, tx, in.TenantID, in.PoolID)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &model.ArchivePoolPayload{Pool: pool}, nil
+}
+
+// archiveIn takes the lock that keeps others from putting something into the pool before it looks what is in there.
+func archiveIn(ctx context.Context, tx bun.Tx, tenantID, poolID string) (*model.Pool, error) {
+	pool, err := lockPoolForArchive(ctx, tx, tenantID, poolID)
+	if err != nil {
+		return nil, err
+	}
+	if pool.ArchivedAt != nil {
+		return pool, record(ctx, tx, archiveAction, audit.Replayed, pool)
+	}
+	blockers, err := selectBlockers(ctx, tx, pool.ID, maxBlockers)
+	if err != nil {
+		return nil, err
+	}
+	if len(blockers) > 0 {
+		return nil, problem.New(problem.InvalidState, "The pool is in use.").With("blockers", blockers)
+	}
+	if pool, err = setArchived(ctx, tx, pool.ID); err != nil {
+		return nil, err
+	}
+	return pool, record(ctx, tx, archiveAction, audit.Allowed, pool)
+}
+
+// admit lets a caller through who is one, asks properly, and may do it to the pool.
+func (s *Service) admit(ctx context.Context, at GetInput, p authz.Permission) error {
+	if _, err := authenticated(ctx); err != nil {
+		return err
+	}
+	var issues problem.Issues
+	checkPlace(&issues, at.TenantID, at.PoolID)
+	if err := issues.Err(); err != nil {
+		return err
+	}
+	return s.authz.Check(ctx, p, authz.Pool(at.TenantID, at.PoolID))
+}

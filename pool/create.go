@@ -1,0 +1,60 @@
+package pool
+
+import (
+	"context"
+
+	"github.com/uptrace/bun"
+
+	"better/compute/audit"
+	"better/compute/authz"
+	"better/compute/internal/id"
+	"better/compute/internal/problem"
+	"better/compute/model"
+)
+
+// Actions of this package in the audit log.
+const (
+	createAction  = "createPool"
+	archiveAction = "archivePool"
+)
+
+// Create stores a pool for a caller who holds compute:pools:manage on the tenant. UNAUTHENTICATED, INVALID_INPUT, FORBIDDEN, NOT_FOUND for an
+// account that is not the tenant's, or CONFLICT for a name that another pool has which is not archived. Not idempotent.
+func (s *Service) Create(ctx context.Context, in model.CreatePoolInput) (*model.CreatePoolPayload, error) {
+	if _, err := authenticated(ctx); err != nil {
+		return nil, err
+	}
+	if err := checkCreate(in); err != nil {
+		return nil, err
+	}
+	if err := s.authz.Check(ctx, model.PoolsManage, authz.Tenant(in.TenantID)); err != nil {
+		return nil, err
+	}
+	pool := &model.Pool{
+		ID: id.New(idPrefix), TenantID: in.TenantID, Name: in.Name, Class: in.Class, Agent: in.Agent, AccountID: in.AccountID,
+	}
+	err := s.db.RunInTx(ctx, func(ctx context.Context, tx bun.Tx) error {
+		if err := lockAccount(ctx, tx, in.TenantID, in.AccountID); err != nil {
+			return err
+		}
+		inserted, err := insertPool(ctx, tx, pool)
+		if err != nil {
+			return err
+		}
+		if !inserted {
+			return problem.New(problem.Conflict, "The tenant has a pool of that name.")
+		}
+		return record(ctx, tx, createAction, audit.Allowed, pool)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &model.CreatePoolPayload{Pool: pool}, nil
+}
+
+func record(ctx context.Context, tx bun.Tx, action string, outcome audit.Outcome, p *model.Pool) error {
+	return audit.Record(ctx, tx, audit.Entry{
+		TenantID: p.TenantID, Action: action, Object: authz.Pool(p.TenantID, p.ID).String(), Outcome: outcome,
+		Details: map[string]any{"name": p.Name, "class": p.Class, "agent": p.Agent},
+	})
+}

@@ -1,0 +1,135 @@
+package provider
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+
+	"better/compute/internal/problem"
+	"better/compute/model"
+)
+
+const draft2020 = "https://json-schema.org/draft/2020-12/schema"
+
+var providerName = regexp.MustCompile(`\A[a-z][a-z0-9-]{0,63}\z`)
+
+// Registry holds the drivers that a server is built with. It never changes, so it is safe for concurrent use.
+type Registry struct {
+	drivers map[string]registered
+}
+
+type registered struct {
+	driver   Driver
+	manifest Manifest
+	rules    *configRules
+}
+
+// NewRegistry takes the drivers in. It fails on a name that is malformed or there twice, and on a config schema that is not a
+// self-contained JSON Schema 2020-12 for an object without additional properties.
+func NewRegistry(drivers ...Driver) (*Registry, error) {
+	r := &Registry{drivers: make(map[string]registered, len(drivers))}
+	for _, d := range drivers {
+		m := d.Manifest()
+		if !providerName.MatchString(m.Name) {
+			return nil, fmt.Errorf("provider %q: the name must match ^[a-z][a-z0-9-]{0,63}$", m.Name)
+		}
+		if _, taken := r.drivers[m.Name]; taken {
+			return nil, fmt.Errorf("provider %q: there are two drivers of that name", m.Name)
+		}
+		schema, err := compileSchema(m.Name, m.ConfigSchema)
+		if err != nil {
+			return nil, fmt.Errorf("provider %q: config schema: %w", m.Name, err)
+		}
+		rules, err := newConfigRules(schema, m)
+		if err != nil {
+			return nil, fmt.Errorf("provider %q: %w", m.Name, err)
+		}
+		r.drivers[m.Name] = registered{driver: d, manifest: m, rules: rules}
+	}
+	return r, nil
+}
+
+// Lookup finds a driver.
+func (r *Registry) Lookup(name string) (Driver, bool) {
+	d, ok := r.drivers[name]
+	return d.driver, ok
+}
+
+// Manifest finds what a driver says of itself.
+func (r *Registry) Manifest(name string) (Manifest, bool) {
+	d, ok := r.drivers[name]
+	return d.manifest, ok
+}
+
+// Names lists the providers, sorted.
+func (r *Registry) Names() []string {
+	return slices.Sorted(maps.Keys(r.drivers))
+}
+
+// Providers lists what callers see of the manifests, sorted by name.
+func (r *Registry) Providers() []*model.Provider {
+	providers := make([]*model.Provider, 0, len(r.drivers))
+	for _, name := range r.Names() {
+		m := r.drivers[name].manifest
+		providers = append(providers, &model.Provider{
+			Name:         m.Name,
+			DisplayName:  m.DisplayName,
+			ConfigSchema: model.JSON(bytes.Clone(m.ConfigSchema)),
+			SecretFields: append([]string{}, m.SecretFields...),
+			Capabilities: &m.Capabilities,
+		})
+	}
+	return providers
+}
+
+// ValidateConfig finds everything that is wrong with a config for the provider: its form, secrets written in clear, an endpoint that is
+// not the provider's, and what the manifest's schema refuses. Paths are JSON pointers from the config's root. No message
+// repeats a value of the config.
+func (r *Registry) ValidateConfig(name string, config json.RawMessage) problem.Issues {
+	var issues problem.Issues
+	d, ok := r.drivers[name]
+	if !ok {
+		issues.Add("provider", "is not registered")
+		return issues
+	}
+	return d.rules.check(config)
+}
+
+// compileSchema never loads anything: a reference to another document fails.
+func compileSchema(name string, schema json.RawMessage) (*jsonschema.Schema, error) {
+	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(schema))
+	if err != nil {
+		return nil, err
+	}
+	root, ok := doc.(map[string]any)
+	if !ok {
+		return nil, errors.New("it must be an object")
+	}
+	if dialect, given := root["$schema"]; given && dialect != draft2020 {
+		return nil, fmt.Errorf("$schema must be %s", draft2020)
+	}
+	if root["type"] != "object" || root["additionalProperties"] != false {
+		return nil, errors.New(`it must have "type": "object" and "additionalProperties": false`)
+	}
+	c := jsonschema.NewCompiler()
+	c.DefaultDraft(jsonschema.Draft2020)
+	c.UseLoader(noLoader{})
+	c.AssertFormat()
+	location := "compute:///providers/" + name + ".json"
+	if err := c.AddResource(location, root); err != nil {
+		return nil, err
+	}
+	return c.Compile(location)
+}
+
+type noLoader struct{}
+
+func (noLoader) Load(url string) (any, error) {
+	return nil, fmt.Errorf("%s is another document", url)
+}

@@ -1,0 +1,59 @@
+package provideraccount
+
+import (
+	"context"
+
+	"github.com/uptrace/bun"
+
+	"better/compute/audit"
+	"better/compute/internal/postgres"
+	"better/compute/internal/problem"
+	"better/compute/model"
+)
+
+const maxBlockers = 20
+
+// Delete removes an account that nothing uses, for a caller who holds compute:providers:manage on it. UNAUTHENTICATED, INVALID_INPUT,
+// FORBIDDEN, NOT_FOUND, or INVALID_STATE while a pool, an instance or a run uses it (details.blockers lists up to 20). Not
+// idempotent: a repeat is NOT_FOUND.
+func (s *Service) Delete(ctx context.Context, in model.DeleteProviderAccountInput) (*model.DeleteProviderAccountPayload, error) {
+	at := GetInput(in)
+	if err := s.admit(ctx, at, nil, model.ProvidersManage); err != nil {
+		return nil, err
+	}
+	err := s.db.RunInTx(ctx, func(ctx context.Context, tx bun.Tx) error {
+		return deleteIn(ctx, tx, at)
+	})
+	if _, broken := postgres.ForeignKeyViolation(err); broken {
+		// The lock makes this impossible for rows that lock the account first; the key is the wall behind it.
+		return nil, inUse(nil)
+	}
+	if err != nil {
+		return nil, err
+	}
+	s.clients.drop(in.AccountID)
+	return &model.DeleteProviderAccountPayload{Deleted: true, DeletedID: in.AccountID}, nil
+}
+
+// deleteIn takes the lock that keeps others from referring to the account before it looks who does.
+func deleteIn(ctx context.Context, tx bun.Tx, at GetInput) error {
+	account, err := lockAccountForDelete(ctx, tx, at.TenantID, at.AccountID)
+	if err != nil {
+		return err
+	}
+	blockers, err := selectBlockers(ctx, tx, account.ID, maxBlockers)
+	if err != nil {
+		return err
+	}
+	if len(blockers) > 0 {
+		return inUse(blockers)
+	}
+	if err := deleteAccount(ctx, tx, account.ID); err != nil {
+		return err
+	}
+	return record(ctx, tx, deleteAction, audit.Allowed, account)
+}
+
+func inUse(blockers []blocker) error {
+	return problem.New(problem.InvalidState, "The account is in use.").With("blockers", append([]blocker{}, blockers...))
+}

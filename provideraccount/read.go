@@ -1,0 +1,146 @@
+package provideraccount
+
+import (
+	"context"
+
+	"better/compute/authz"
+	"better/compute/internal/id"
+	"better/compute/internal/problem"
+	"better/compute/model"
+)
+
+// GetInput names an account.
+type GetInput struct {
+	TenantID  string `json:"tenantId"`
+	AccountID string `json:"accountId"`
+}
+
+// ListInput names a tenant.
+type ListInput struct {
+	TenantID string `json:"tenantId"`
+}
+
+// PageInput asks for one page of a tenant's accounts.
+type PageInput struct {
+	TenantID string  `json:"tenantId"`
+	Provider *string `json:"provider"`
+	First    *int    `json:"first"` // 1 to 100; nil: 50
+	After    *string `json:"after"`
+}
+
+// Get gives the account to a caller who holds compute:providers:read on it. INVALID_INPUT, UNAUTHENTICATED, FORBIDDEN, or NOT_FOUND
+// also for another tenant's.
+func (s *Service) Get(ctx context.Context, in GetInput) (*model.ProviderAccount, error) {
+	if err := s.admit(ctx, in, nil, model.ProvidersRead); err != nil {
+		return nil, err
+	}
+	return selectAccount(ctx, s.db.DB, in.TenantID, in.AccountID)
+}
+
+// List gives all of the tenant's accounts that the caller holds compute:providers:read on, sorted by name in byte order.
+// INVALID_INPUT, UNAUTHENTICATED, or FORBIDDEN when there is neither a grant on the tenant nor on a single account.
+func (s *Service) List(ctx context.Context, in ListInput) ([]*model.ProviderAccount, error) {
+	if _, err := authenticated(ctx); err != nil {
+		return nil, err
+	}
+	var issues problem.Issues
+	checkTenant(&issues, in.TenantID)
+	if err := issues.Err(); err != nil {
+		return nil, err
+	}
+	filter, err := s.authz.Filter(ctx, model.ProvidersRead, in.TenantID, authz.ProviderAccounts)
+	if err != nil {
+		return nil, err
+	}
+	return selectAccounts(ctx, s.db.DB, filter, listQuery{tenantID: in.TenantID})
+}
+
+// Page is List by pages.
+func (s *Service) Page(ctx context.Context, in PageInput) (*model.ProviderAccountConnection, error) {
+	if _, err := authenticated(ctx); err != nil {
+		return nil, err
+	}
+	var issues problem.Issues
+	checkTenant(&issues, in.TenantID)
+	if in.Provider != nil {
+		checkProvider(&issues, *in.Provider)
+	}
+	p := checkPage(&issues, in.First, in.After)
+	if err := issues.Err(); err != nil {
+		return nil, err
+	}
+	filter, err := s.authz.Filter(ctx, model.ProvidersRead, in.TenantID, authz.ProviderAccounts)
+	if err != nil {
+		return nil, err
+	}
+	accounts, err := selectAccounts(ctx, s.db.DB, filter, listQuery{
+		tenantID: in.TenantID, afterName: p.afterName, provider: in.Provider, limit: p.first + 1,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return model.NewConnection(accounts, p.first, p.after, encodeCursor), nil
+}
+
+// ByIDs gives those of the tenant's accounts that the caller holds compute:providers:read on, by id, in one query. What is not
+// there or not readable is left out. UNAUTHENTICATED or UNAVAILABLE.
+func (s *Service) ByIDs(ctx context.Context, tenantID string, ids []string) (map[string]*model.ProviderAccount, error) {
+	if len(ids) == 0 {
+		return nil, nil
+	}
+	filter, err := s.authz.Filter(ctx, model.ProvidersRead, tenantID, authz.ProviderAccounts)
+	if problem.Is(err, problem.Forbidden) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	accounts, err := selectAccounts(ctx, s.db.DB, filter, listQuery{tenantID: tenantID, ids: ids})
+	if err != nil {
+		return nil, err
+	}
+	byID := make(map[string]*model.ProviderAccount, len(accounts))
+	for _, a := range accounts {
+		byID[a.ID] = a
+	}
+	return byID, nil
+}
+
+// Node gives the account of that id, whichever tenant's it is, to a caller who holds compute:providers:read on it; nil when it is not
+// there, not readable or no account's id. UNAUTHENTICATED or UNAVAILABLE.
+func (s *Service) Node(ctx context.Context, accountID string) (*model.ProviderAccount, error) {
+	if _, err := authenticated(ctx); err != nil {
+		return nil, err
+	}
+	if !id.Valid(idPrefix, accountID) {
+		return nil, nil
+	}
+	account, err := oneAccount(ctx, s.db.DB, `SELECT `+columns+` FROM provider_accounts WHERE id = ?`, accountID)
+	if problem.Is(err, problem.NotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	err = s.authz.Check(ctx, model.ProvidersRead, authz.ProviderAccount(account.TenantID, account.ID))
+	if problem.Is(err, problem.Forbidden) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return account, nil
+}
+
+// admit lets a caller through who is one, asks properly, and may do it to the account.
+func (s *Service) admit(ctx context.Context, at GetInput, more problem.Issues, p authz.Permission) error {
+	if _, err := authenticated(ctx); err != nil {
+		return err
+	}
+	var issues problem.Issues
+	checkPlace(&issues, at.TenantID, at.AccountID)
+	if err := append(issues, more...).Err(); err != nil {
+		return err
+	}
+	return s.authz.Check(ctx, p, authz.ProviderAccount(at.TenantID, at.AccountID))
+}

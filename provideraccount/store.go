@@ -1,0 +1,151 @@
+package provideraccount
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+
+	"github.com/uptrace/bun"
+
+	"better/compute/authz"
+	"better/compute/internal/postgres"
+	"better/compute/model"
+)
+
+const columns = "id, tenant_id, provider, name, config, version, created_by, created_at, updated_at"
+
+// selectAccount gives NOT_FOUND when the tenant has none of that id.
+func selectAccount(ctx context.Context, idb bun.IDB, tenantID, accountID string) (*model.ProviderAccount, error) {
+	return oneAccount(ctx, idb, `SELECT `+columns+` FROM provider_accounts WHERE id = ? AND tenant_id = ?`, accountID, tenantID)
+}
+
+// lockAccountForUpdate waits for those that refer to the account just now. It does not keep anybody from referring to it later.
+func lockAccountForUpdate(ctx context.Context, tx bun.IDB, tenantID, accountID string) (*model.ProviderAccount, error) {
+	return oneAccount(ctx, tx,
+		`SELECT `+columns+` FROM provider_accounts WHERE id = ? AND tenant_id = ? FOR NO KEY UPDATE`, accountID, tenantID)
+}
+
+// lockAccountForDelete keeps anybody from referring to the account until tx ends.
+func lockAccountForDelete(ctx context.Context, tx bun.IDB, tenantID, accountID string) (*model.ProviderAccount, error) {
+	return oneAccount(ctx, tx,
+		`SELECT `+columns+` FROM provider_accounts WHERE id = ? AND tenant_id = ? FOR UPDATE`, accountID, tenantID)
+}
+
+// lockAccountForUse keeps the account from being deleted, and lets it be updated.
+func lockAccountForUse(ctx context.Context, tx bun.IDB, tenantID, accountID string) error {
+	var one int
+	err := tx.NewRaw(`SELECT 1 FROM provider_accounts WHERE id = ? AND tenant_id = ? FOR KEY SHARE`, accountID, tenantID).
+		Scan(ctx, &one)
+	return translated(err, "locking a provider account")
+}
+
+func oneAccount(ctx context.Context, idb bun.IDB, query string, args ...any) (*model.ProviderAccount, error) {
+	a := new(model.ProviderAccount)
+	if err := idb.NewRaw(query, args...).Scan(ctx, a); err != nil {
+		return nil, translated(err, "reading a provider account")
+	}
+	return a, nil
+}
+
+// insertAccount stores the account and reads it back as the database has it. It gives false when the id or the name is taken.
+func insertAccount(ctx context.Context, tx bun.IDB, a *model.ProviderAccount) (inserted bool, err error) {
+	err = tx.NewRaw(`INSERT INTO provider_accounts (id, tenant_id, provider, name, config, created_by)
+		VALUES (?, ?, ?, ?, ?::jsonb, ?) ON CONFLICT DO NOTHING RETURNING `+columns,
+		a.ID, a.TenantID, a.Provider, a.Name, string(a.Config), a.CreatedBy).Scan(ctx, a)
+	if errors.Is(err, sql.ErrNoRows) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("storing a provider account: %w", err)
+	}
+	return true, nil
+}
+
+// nameTaken reports whether the tenant has an account of that name.
+func nameTaken(ctx context.Context, idb bun.IDB, tenantID, name string) (taken bool, err error) {
+	err = idb.NewRaw(`SELECT EXISTS (SELECT FROM provider_accounts WHERE tenant_id = ? AND name = ?)`, tenantID, name).
+		Scan(ctx, &taken)
+	return taken, translated(err, "looking for a provider account's name")
+}
+
+// updateConfig counts the version in the statement itself, so that equal concurrent updates each count.
+func updateConfig(ctx context.Context, tx bun.IDB, accountID string, config model.JSON) (*model.ProviderAccount, error) {
+	return oneAccount(ctx, tx, `UPDATE provider_accounts
+		SET config = ?::jsonb, version = version + 1, updated_at = greatest(updated_at, clock_timestamp())
+		WHERE id = ? RETURNING `+columns, string(config), accountID)
+}
+
+func deleteAccount(ctx context.Context, tx bun.IDB, accountID string) error {
+	_, err := tx.NewRaw(`DELETE FROM provider_accounts WHERE id = ?`, accountID).Exec(ctx)
+	if err != nil {
+		return fmt.Errorf("deleting a provider account: %w", err)
+	}
+	return nil
+}
+
+// blocker is something that keeps an account from being deleted.
+type blocker struct {
+	Type string `bun:"type" json:"type"`
+	ID   string `bun:"id" json:"id"`
+	Name string `bun:"name" json:"name"`
+}
+
+// selectBlockers reads up to limit of what refers to the account. Archived pools, deleted instances and finished runs have dropped
+// their reference. A run has no name: what it was asked for stands in.
+func selectBlockers(ctx context.Context, tx bun.IDB, accountID string, limit int) ([]blocker, error) {
+	var blockers []blocker
+	err := tx.NewRaw(`
+		SELECT 'pool' AS type, id, name FROM pools WHERE account_id = ?0
+		UNION ALL
+		SELECT 'instance', id, name FROM instances WHERE account_id = ?0
+		UNION ALL
+		SELECT 'bootstrap', id, coalesce(machine_id, offer_id) FROM bootstraps WHERE live_account_id = ?0
+		ORDER BY type, id LIMIT ?1`, accountID, limit).Scan(ctx, &blockers)
+	if err != nil && !errors.Is(err, sql.ErrNoRows) {
+		return nil, fmt.Errorf("looking for what uses a provider account: %w", err)
+	}
+	return blockers, nil
+}
+
+// selectAccounts reads the tenant's accounts that the filter lets through and that come after a name, sorted by name; all of
+// them without a limit.
+func selectAccounts(ctx context.Context, idb bun.IDB, f authz.Filter, q listQuery) ([]*model.ProviderAccount, error) {
+	accounts := []*model.ProviderAccount{}
+	query := f.Where(idb.NewSelect().TableExpr("provider_accounts").ColumnExpr(columns), "id").
+		Where("tenant_id = ?", q.tenantID).OrderExpr("name")
+	if q.afterName != "" {
+		query.Where("name > ?", q.afterName)
+	}
+	if q.provider != nil {
+		query.Where("provider = ?", *q.provider)
+	}
+	if q.ids != nil {
+		query.Where("id IN (?)", bun.List(q.ids))
+	}
+	if q.limit > 0 {
+		query.Limit(int64(q.limit))
+	}
+	if err := query.Scan(ctx, &accounts); err != nil {
+		return nil, translated(err, "listing provider accounts")
+	}
+	return accounts, nil
+}
+
+type listQuery struct {
+	tenantID  string
+	afterName string
+	provider  *string
+	ids       []string
+	limit     int
+}
+
+func translated(err error, doing string) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, sql.ErrNoRows):
+		return notFound()
+	}
+	return postgres.Translate(fmt.Errorf("%s: %w", doing, err))
+}

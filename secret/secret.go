@@ -1,0 +1,130 @@
+// Package secret owns the values that secret references stand for: the type that never shows one, the backends that a reference
+// is resolved from, and the built-in store.
+//
+// It refuses to know what a secret is for. The invariant: a value is in clear only in memory, only for the call that needs
+// it, and never in a statement, a log line, an error or an answer.
+package secret
+
+import (
+	"context"
+	"errors"
+	"strings"
+
+	"better/compute/authz"
+	"better/compute/internal/postgres"
+	"better/compute/provider"
+)
+
+// Deps are what the service works with.
+type Deps struct {
+	DB    *postgres.DB
+	Authz *authz.Decider
+	// Key seals the built-in store. Without one, Put gives INVALID_CONFIG and no secret:// reference resolves.
+	Key *Key
+	// EnvAllow lists the variables that env:// references may read; empty allows none.
+	EnvAllow []string
+	// LookupEnv reads a variable: os.LookupEnv.
+	LookupEnv func(name string) (value string, found bool)
+}
+
+// Service resolves references and keeps the built-in store. Safe for concurrent use.
+type Service struct {
+	db        *postgres.DB
+	authz     *authz.Decider
+	key       *Key
+	env       map[string]bool
+	lookupEnv func(string) (string, bool)
+}
+
+// New makes the service.
+func New(d Deps) *Service {
+	s := &Service{db: d.DB, authz: d.Authz, key: d.Key, env: map[string]bool{}, lookupEnv: d.LookupEnv}
+	for _, name := range d.EnvAllow {
+		s.env[name] = true
+	}
+	return s
+}
+
+// Resolve finds the value of a reference for the tenant, now: nothing is kept. There is no decision here, since what a tenant's
+// accounts may refer to was decided when they were written. Every failure but the end of ctx is a *provider.Error of class
+// SecretUnresolved, or Unavailable while the database is away, which names the reference and never shows a value.
+func (s *Service) Resolve(ctx context.Context, tenantID, reference string) (Value, error) {
+	ref, err := provider.ParseReference(reference)
+	if err != nil {
+		return Value{}, provider.Errorf(provider.SecretUnresolved, "The config holds something else where a secret reference belongs.")
+	}
+	text, err := s.lookup(ctx, tenantID, ref)
+	if err != nil {
+		return Value{}, err
+	}
+	text = strings.Trim(text, asciiSpace)
+	switch {
+	case text == "":
+		return Value{}, unresolved(ref, "is empty")
+	case !isPlainText(text):
+		return Value{}, unresolved(ref, "has control or non-ASCII characters")
+	}
+	return NewValue(text), nil
+}
+
+func (s *Service) lookup(ctx context.Context, tenantID string, ref provider.Reference) (string, error) {
+	switch ref.Scheme {
+	case provider.EnvScheme:
+		return s.lookupVariable(ref)
+	case provider.SecretScheme:
+		return s.lookupStored(ctx, tenantID, ref)
+	default:
+		return "", unresolved(ref, "cannot be read: this server has no vault configured")
+	}
+}
+
+// lookupVariable says the same of a variable that is not allowed and of one that is not set, so that a reference does not probe
+// the server's environment.
+func (s *Service) lookupVariable(ref provider.Reference) (string, error) {
+	if s.env[ref.Name] && s.lookupEnv != nil {
+		if text, found := s.lookupEnv(ref.Name); found {
+			return text, nil
+		}
+	}
+	return "", unresolved(ref, "is not set, or this server does not allow it")
+}
+
+func (s *Service) lookupStored(ctx context.Context, tenantID string, ref provider.Reference) (string, error) {
+	if s.key == nil {
+		return "", unresolved(ref, "cannot be read: this server has no key for its secret store")
+	}
+	row, found, err := readSealed(ctx, s.db, tenantID, ref.Name)
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return "", ctx.Err()
+	case err != nil:
+		return "", provider.Errorf(provider.Unavailable, "The secret %s cannot be read right now.", ref).Because(err)
+	case !found:
+		return "", unresolved(ref, "is not in the tenant's secret store")
+	}
+	text, err := s.key.open(tenantID, ref.Name, row)
+	if errors.Is(err, errOtherKey) {
+		return "", unresolved(ref, "was sealed with another key than this server has")
+	}
+	if err != nil {
+		return "", unresolved(ref, "cannot be decrypted: what is stored was changed").Because(err)
+	}
+	return text, nil
+}
+
+func unresolved(ref provider.Reference, why string) *provider.Error {
+	return provider.Errorf(provider.SecretUnresolved, "The secret %s %s.", ref, why)
+}
+
+const asciiSpace = " \t\r\n\v\f"
+
+// isPlainText takes printable ASCII, and what parts the lines of a private key: new lines, carriage returns and tabs.
+func isPlainText(s string) bool {
+	for i := range len(s) {
+		printable := s[i] >= ' ' && s[i] <= '~'
+		if !printable && s[i] != '\n' && s[i] != '\r' && s[i] != '\t' {
+			return false
+		}
+	}
+	return true
+}
