@@ -14,7 +14,8 @@ import (
 // GrantRole makes the binding, for a caller who holds compute:iam:manage and, unless the binding denies, every permission of the role, on
 // the object and all below it. INVALID_INPUT, UNAUTHENTICATED, FORBIDDEN or UNAVAILABLE. Idempotent.
 //
-// An account or pool that does not exist is decided on the fleet, so that a refusal tells nothing about existence.
+// An account or pool that does not exist is decided on the fleet, so that a refusal tells nothing about existence. A binding
+// that denies may be for anybody, an administrator of the fleet included, who then needs Revoke at the machine to lift it.
 func (d *Decider) GrantRole(ctx context.Context, in model.GrantRoleInput) (*model.RoleBinding, error) {
 	b := newBinding(in.Subject, in.Role, in.Object, in.Effect)
 	var issues problem.Issues
@@ -129,25 +130,31 @@ func (d *Decider) lacks(ctx context.Context, idb bun.IDB, held []bindingsOf, at 
 
 // deniedBelow finds an object below that one on which the caller is denied a permission of the role.
 func (d *Decider) deniedBelow(ctx context.Context, idb bun.IDB, held []bindingsOf, above Object, role string) (*shortfall, error) {
-	roles := d.roles.Load()
-	for _, p := range AllPermissions() {
-		if !roles.allows(role, p) {
-			continue
-		}
-		for _, h := range held {
-			for _, name := range slices.Sorted(maps.Keys(h)) {
-				if h.on(name, p, roles) != denied {
-					continue
-				}
-				at, err := locate(ctx, idb, name)
-				if err != nil {
-					return nil, err
-				}
-				if at.named.isBelow(above) {
-					return &shortfall{p, at.named}, nil
-				}
+	for _, h := range held {
+		for _, name := range slices.Sorted(maps.Keys(h)) {
+			p, found := d.deniedOn(h, name, role)
+			if !found {
+				continue
+			}
+			at, err := locate(ctx, idb, name)
+			if err != nil {
+				return nil, err
+			}
+			if at.named.isBelow(above) {
+				return &shortfall{p, at.named}, nil
 			}
 		}
 	}
 	return nil, nil
+}
+
+// deniedOn finds a permission of the role that the bindings on that very object deny.
+func (d *Decider) deniedOn(h bindingsOf, object, role string) (Permission, bool) {
+	roles := d.roles.Load()
+	for _, p := range AllPermissions() {
+		if roles.allows(role, p) && h.on(object, p, roles) == denied {
+			return p, true
+		}
+	}
+	return "", false
 }
