@@ -21,7 +21,7 @@ import (
 	"better/compute/authz"
 	"better/compute/internal/postgres"
 	"better/compute/model"
-	"better/compute/provider"
+	"better/compute/provideraccount"
 )
 
 // Options is what the deployment was set up with for installing agents.
@@ -37,24 +37,11 @@ type Options struct {
 	TokenTTL time.Duration
 }
 
-// Accounts is what runs need of provider accounts. None of it decides: who may do what was decided when the run was
-// started.
-type Accounts struct {
-	// Account reads an account of the tenant; NOT_FOUND when there is none.
-	Account func(ctx context.Context, idb bun.IDB, tenantID, accountID string) (*model.ProviderAccount, error)
-	// LockForUse keeps the account from being deleted until the transaction ends; NOT_FOUND when there is none.
-	LockForUse func(ctx context.Context, tx bun.IDB, tenantID, accountID string) error
-	// Manifest finds the manifest of a registered provider.
-	Manifest func(name string) (provider.Manifest, bool)
-	// Open gives the client for this version of the account. It makes no call to the provider.
-	Open func(ctx context.Context, account *model.ProviderAccount) (provider.Client, error)
-}
-
 // Deps is what a Service and a Reconciler are made of.
 type Deps struct {
 	DB       *postgres.DB
 	Authz    *authz.Decider
-	Accounts Accounts
+	Accounts *provideraccount.Service
 	// Pool reads a pool of the tenant and keeps it from being archived until the transaction ends; NOT_FOUND when there is none.
 	Pool func(ctx context.Context, tx bun.IDB, tenantID, poolID string) (*model.Pool, error)
 	// Options is nil in a deployment that is not set up for installing agents.

@@ -59,7 +59,7 @@ func (r *Reconciler) failedCall(ctx context.Context, w *work, err error) (outcom
 		if !w.ordered() {
 			return fail(model.CredentialsRejected, e.Message, nil), nil
 		}
-		return r.refused(w, e.Message), nil
+		return refused(e.Message), nil
 	case e.Class == provider.RateLimited:
 		return r.rateLimited(w, e), nil
 	}
@@ -71,7 +71,7 @@ func (r *Reconciler) failedCall(ctx context.Context, w *work, err error) (outcom
 
 // classed is the driver's error; what no driver has classed says nothing of its text.
 func classed(err error) *provider.Error {
-	if e, ok := errors.AsType[*provider.Error](err); ok {
+	if e, ok := asProviderError(err); ok {
 		return e
 	}
 	if errors.Is(err, context.DeadlineExceeded) {
@@ -80,12 +80,12 @@ func classed(err error) *provider.Error {
 	return provider.Errorf(provider.Unavailable, "The provider cannot be reached right now.").Because(err)
 }
 
-// refused waits, without a call, until the account has another version or the state's time is up. Failing at once would lose what
-// was ordered.
-func (r *Reconciler) refused(w *work, message string) outcome {
+// refused waits until the account takes calls again, because it was updated or checked by hand, or the state's time is up:
+// until then its client answers without asking the provider. Failing at once would lose what was ordered.
+func refused(message string) outcome {
 	return outcome{kind: waits, pause: pause{
 		d: refusedPause, step: "waiting for the account to be updated", reason: waitsForCredentials, err: printable(message, maxMessage),
-	}}.with(fields{"refused_version": w.account.Version})
+	}}
 }
 
 func (r *Reconciler) rateLimited(w *work, e *provider.Error) outcome {
@@ -171,7 +171,7 @@ func (w *work) failing(out outcome) fields {
 		cleanup = model.CleanupKept
 	}
 	return out.set.with(fields{
-		"failure": out.failure, "token_hash": nil, "token_expires_at": nil, "cleanup": cleanup, "refused_version": nil,
+		"failure": out.failure, "token_hash": nil, "token_expires_at": nil, "cleanup": cleanup,
 	})
 }
 

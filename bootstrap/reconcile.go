@@ -162,9 +162,6 @@ func (r *Reconciler) decide(ctx context.Context, w *work, l *lease) (out outcome
 			return fail(model.Cancelled, "The bootstrap was cancelled.", nil), nil
 		}
 	}
-	if w.RefusedVersion != nil && *w.RefusedVersion == w.account.Version {
-		return r.refused(w, w.LastError), nil
-	}
 	if !r.busy.take(w.AccountID) {
 		return wait(jitter(r.Timing.Poll, r.Timing.Poll), w.Step), nil
 	}
@@ -240,7 +237,7 @@ func (r *Reconciler) settleWait(ctx context.Context, w *work, out outcome) (Next
 	}
 	set := fields{
 		"next_at": fromNow(d), "lease_until": nil, "step": p.step, "wait_reason": nullable(p.reason), "last_error": p.err,
-		"attempt": attempt, "refused_version": nil,
+		"attempt": attempt,
 	}
 	if p.step != w.Step || p.reason != deref(w.WaitReason) || attempt != w.Attempt {
 		set["updated_at"] = now

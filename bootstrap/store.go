@@ -42,13 +42,12 @@ type run struct {
 	DeliveredAt    *time.Time `bun:"delivered_at"`
 	InstallRef     *string    `bun:"install_ref"`
 
-	LeaseHolder    *string    `bun:"lease_holder"`
-	LeaseEpoch     int64      `bun:"lease_epoch"`
-	LeaseUntil     *time.Time `bun:"lease_until"`
-	NextAt         time.Time  `bun:"next_at"`
-	JobID          *int64     `bun:"job_id"`
-	LastError      string     `bun:"last_error"`
-	RefusedVersion *int64     `bun:"refused_version"`
+	LeaseHolder *string    `bun:"lease_holder"`
+	LeaseEpoch  int64      `bun:"lease_epoch"`
+	LeaseUntil  *time.Time `bun:"lease_until"`
+	NextAt      time.Time  `bun:"next_at"`
+	JobID       *int64     `bun:"job_id"`
+	LastError   string     `bun:"last_error"`
 
 	LiveAccountID *string `bun:"live_account_id,scanonly"`
 	// Now is the database's time at which the row was read.

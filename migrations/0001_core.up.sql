@@ -99,8 +99,6 @@ CREATE TABLE bootstraps (
     job_id           bigint,
     -- What the provider said last, for the failure message of a deadline.
     last_error       text        NOT NULL DEFAULT '',
-    -- The version of the account whose credentials were refused: no call is made until the account has another.
-    refused_version  bigint,
 
     CONSTRAINT bootstraps_names_a_machine CHECK (offer_id IS NOT NULL OR machine_id IS NOT NULL),
     CONSTRAINT bootstraps_joined_has_host CHECK (status <> 'joined' OR (host_id IS NOT NULL AND joined_at IS NOT NULL)),
