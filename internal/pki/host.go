@@ -47,7 +47,7 @@ func (c *CA) SignHost(p HostProfile) (HostCertificate, error) {
 	want := &x509.Certificate{
 		SerialNumber:          newSerial(),
 		Subject:               pkix.Name{CommonName: p.HostID},
-		NotBefore:             p.Now.Add(-backdate).UTC().Truncate(time.Second),
+		NotBefore:             p.notBefore(),
 		NotAfter:              notAfter.UTC().Truncate(time.Second),
 		KeyUsage:              x509.KeyUsageDigitalSignature,
 		ExtKeyUsage:           []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
@@ -62,6 +62,11 @@ func (c *CA) SignHost(p HostProfile) (HostCertificate, error) {
 		return HostCertificate{}, fmt.Errorf("checking a signed host certificate: %w", err)
 	}
 	return HostCertificate{DER: der, Serial: SerialText(want), NotAfter: want.NotAfter}, nil
+}
+
+// notBefore keeps the backdating small beside the life, because an agent renews at two thirds of the whole.
+func (p HostProfile) notBefore() time.Time {
+	return p.Now.Add(-min(backdate, p.Life/10)).UTC().Truncate(time.Second)
 }
 
 // SerialText is a certificate's serial number in the form that SignHost returns.

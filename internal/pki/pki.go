@@ -32,8 +32,8 @@ const (
 	keyFile  = "ca.key"
 
 	caLife = 10 * 365 * 24 * time.Hour
-	// Certificates start in the past, so that a machine whose clock is slow, but not so slow that its join is
-	// refused, does not see them as not valid yet.
+	// Certificates start in the past, so that a peer whose clock is slow, but not so slow that its join is refused,
+	// does not see them as not valid yet.
 	backdate = 10 * time.Minute
 )
 

@@ -288,7 +288,7 @@ func TestCompareSeesEveryField(t *testing.T) {
 	profile := func() *x509.Certificate {
 		return &x509.Certificate{
 			SerialNumber: newSerial(), Subject: pkix.Name{CommonName: hostID},
-			NotBefore: p.Now.Add(-backdate).UTC().Truncate(time.Second), NotAfter: p.Now.Add(time.Hour).UTC().Truncate(time.Second),
+			NotBefore: p.notBefore(), NotAfter: p.Now.Add(time.Hour).UTC().Truncate(time.Second),
 			KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 			BasicConstraintsValid: true, URIs: []*url.URL{c.hostURI("t", hostID)},
 		}
