@@ -100,7 +100,8 @@ func (e *engine) prepare(ctx context.Context, params *graphql.RawParams) (*opera
 	if errs != nil {
 		return nil, e.refuse(ctx, errs...)
 	}
-	opCtx, invalid := e.exec.CreateOperationContext(context.WithValue(ctx, documentKey{}, doc), params)
+	ctx = graphql.StartOperationTrace(context.WithValue(ctx, documentKey{}, doc))
+	opCtx, invalid := e.exec.CreateOperationContext(ctx, params)
 	if len(invalid) > 0 {
 		return nil, e.refuse(ctx, asErrors(invalid)...)
 	}

@@ -1,0 +1,232 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/99designs/gqlgen/graphql"
+	"go.uber.org/goleak"
+
+	"better/compute/authz"
+	"better/compute/graph"
+	"better/compute/internal/problem"
+	"better/compute/model"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// The tokens of the fixture.
+const (
+	tokenAlice = "alice-token"
+	tokenBob   = "bob-token"
+	tokenShort = "short-token" // of a credential that ends soon
+)
+
+// world is a server on a free port over the real schema, with resolvers that do what their arguments say.
+type world struct {
+	*Server
+	url           string
+	subscriptions *streams
+	slow          *atomic.Int64 // calls of Pool that wait for their context
+	log           *logBuffer
+	close         func() // ends Serve and gives its error to served
+	served        chan error
+	lifeShort     time.Duration
+}
+
+// streams counts the subscriptions that are running.
+type streams struct {
+	mu   sync.Mutex
+	open int
+	ends chan struct{}
+}
+
+func setup(t testing.TB, change ...func(*Config)) *world {
+	t.Helper()
+	config := Config{Introspection: true, GraphiQL: true, AllowedOrigins: []string{"https://console.example.com"}}
+	for _, c := range change {
+		c(&config)
+	}
+	w := &world{subscriptions: &streams{ends: make(chan struct{}, 1000)}, slow: &atomic.Int64{}, log: &logBuffer{}, served: make(chan error, 1), lifeShort: 300 * time.Millisecond}
+	srv, err := New(Deps{
+		Schema:       graph.NewExecutableSchema(graph.Config{Resolvers: root{streams: w.subscriptions, slow: w.slow}}),
+		Authenticate: w.authenticate,
+		REST: http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+			actor, _ := authz.ActorFrom(r.Context())
+			data, _ := io.ReadAll(r.Body)
+			_, _ = fmt.Fprintf(rw, "%s %s %d", actor.Subject, r.URL.Path, len(data))
+		}),
+		Log:    slog.New(slog.NewJSONHandler(w.log, nil)),
+		Config: config,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.Server = srv
+	ts := httptest.NewUnstartedServer(nil)
+	w.url = "http://" + ts.Listener.Addr().String()
+	ctx, cancel := context.WithCancel(context.Background())
+	w.close = sync.OnceFunc(cancel)
+	go func() { w.served <- srv.Serve(ctx, ts.Listener); close(w.served) }()
+	t.Cleanup(func() {
+		w.close()
+		for err := range w.served {
+			if err != nil {
+				t.Errorf("Serve: %v", err)
+			}
+		}
+	})
+	return w
+}
+
+func (w *world) authenticate(ctx context.Context, token string) (authz.Actor, error) {
+	if token == tokenShort {
+		return authz.Actor{Subject: "user:short", Expires: time.Now().Add(w.lifeShort)}, nil
+	}
+	return StaticTokens([]StaticToken{{Token: tokenAlice, Subject: "user:alice"}, {Token: tokenBob, Subject: "user:bob"}})(ctx, token)
+}
+
+// logBuffer keeps the log for tests that look into it.
+type logBuffer struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (b *logBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.Write(p)
+}
+
+func (b *logBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.String()
+}
+
+// root resolves a few fields of the real schema; any other is a nil call, which the tests do not make except to see a panic.
+type root struct {
+	graph.ResolverRoot
+	streams *streams
+	slow    *atomic.Int64
+}
+
+func (r root) Query() graph.QueryResolver               { return query{slow: r.slow} }
+func (r root) Mutation() graph.MutationResolver         { return mutation{} }
+func (r root) Subscription() graph.SubscriptionResolver { return subscription{r.streams} }
+
+type query struct {
+	graph.QueryResolver
+	slow *atomic.Int64
+}
+
+func (query) Viewer(ctx context.Context) (*model.Viewer, error) {
+	actor, _ := authz.ActorFrom(ctx)
+	return &model.Viewer{Subject: actor.Subject, Groups: []string{}}, nil
+}
+
+// Pool fails in the way that the tenant's name says.
+func (q query) Pool(ctx context.Context, tenantID, _ string) (*model.Pool, error) {
+	switch tenantID {
+	case "panic":
+		panic("secret-in-panic")
+	case "broken":
+		return nil, errors.New("secret-in-error")
+	case "slow":
+		q.slow.Add(1)
+		<-ctx.Done()
+		return nil, fmt.Errorf("reading: %w", ctx.Err())
+	case "taken":
+		return nil, fmt.Errorf("wrapped: %w", problem.New(problem.Conflict, "The name is taken.").With("name", "x"))
+	}
+	return nil, nil
+}
+
+func (query) Offers(_ context.Context, _, _ string, _ *model.OfferQuery) ([]*model.Offer, error) {
+	return []*model.Offer{}, nil
+}
+
+type mutation struct{ graph.MutationResolver }
+
+func (mutation) ArchivePool(context.Context, model.ArchivePoolInput) (*model.ArchivePoolPayload, error) {
+	return nil, problem.New(problem.Forbidden, "No.")
+}
+
+type subscription struct{ streams *streams }
+
+// BootstrapStatusChanged sends as many changes as after says; without after it sends one and waits for its context.
+func (s subscription) BootstrapStatusChanged(ctx context.Context, tenantID string, _, _, after *string) (<-chan *model.BootstrapStatusChange, error) {
+	if tenantID == "denied" {
+		return nil, problem.New(problem.Forbidden, "No.")
+	}
+	s.streams.mu.Lock()
+	s.streams.open++
+	s.streams.mu.Unlock()
+	out := make(chan *model.BootstrapStatusChange)
+	go s.emit(ctx, tenantID, after, out)
+	return out, nil
+}
+
+func (s subscription) emit(ctx context.Context, tenantID string, after *string, out chan<- *model.BootstrapStatusChange) {
+	defer func() {
+		close(out)
+		s.streams.mu.Lock()
+		s.streams.open--
+		s.streams.mu.Unlock()
+		s.streams.ends <- struct{}{}
+	}()
+	count := 1
+	if after != nil {
+		count, _ = strconv.Atoi(*after)
+	}
+	for i := range count {
+		change := &model.BootstrapStatusChange{Cursor: strconv.Itoa(i)}
+		if tenantID == "large" {
+			change.Cursor = strings.Repeat("x", 100_000)
+		}
+		select {
+		case out <- change:
+		case <-ctx.Done():
+			return
+		}
+	}
+	if tenantID == "lagging" {
+		graphql.AddError(ctx, problem.New(problem.RateLimited, "The subscriber does not keep up."))
+		return
+	}
+	if after == nil {
+		<-ctx.Done()
+	}
+}
+
+// watch is a subscription document; a count of -1 streams until it is stopped.
+func watch(tenant string, count int) string {
+	after := ""
+	if count >= 0 {
+		after = fmt.Sprintf(`, after: "%d"`, count)
+	}
+	return fmt.Sprintf(`subscription { bootstrapStatusChanged(tenantId: "%s"%s) { cursor } }`, tenant, after)
+}
+
+// eventually polls until ok holds.
+func eventually(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	deadline := time.Now().Add(15 * time.Second)
+	for !ok() {
+		if time.Now().After(deadline) {
+			t.Fatalf("never happened: %s", what)
+		}
+		time.Sleep(2 * time.Millisecond)
+	}
+}

@@ -1,0 +1,287 @@
+package server
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/99designs/gqlgen/graphql"
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/vektah/gqlparser/v2/ast"
+	"github.com/vektah/gqlparser/v2/gqlerror"
+
+	"better/compute/internal/problem"
+)
+
+// call sends a request and gives the answer with its body.
+func (w *world) call(t testing.TB, method, path, body string, header ...string) (*http.Response, string) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), method, w.url+path, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer "+tokenAlice)
+	if body != "" {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	for i := 0; i < len(header); i += 2 {
+		req.Header.Set(header[i], header[i+1])
+		if header[i+1] == "" {
+			req.Header.Del(header[i])
+		}
+	}
+	client := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	defer client.CloseIdleConnections()
+	resp, err := client.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	data, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp, string(data)
+}
+
+// post sends a GraphQL document.
+func (w *world) post(t testing.TB, document string, header ...string) (*http.Response, string) {
+	t.Helper()
+	return w.call(t, "POST", "/graphql", requestFor(document), header...)
+}
+
+func requestFor(document string) string {
+	data, _ := json.Marshal(map[string]string{"query": document})
+	return string(data)
+}
+
+// firstError reads the first error of a GraphQL response.
+func firstError(t testing.TB, body string) (code, message string, details map[string]any) {
+	t.Helper()
+	var resp struct {
+		Errors []struct {
+			Message    string
+			Path       []any
+			Extensions struct {
+				Code    string
+				Details map[string]any
+			}
+		}
+	}
+	if err := json.Unmarshal([]byte(body), &resp); err != nil || len(resp.Errors) == 0 {
+		t.Fatalf("no error in %s (%v)", body, err)
+	}
+	e := resp.Errors[0]
+	return e.Extensions.Code, e.Message, e.Extensions.Details
+}
+
+func TestQueryOverPostAndGet(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	want := `{"data":{"viewer":{"subject":"user:alice"}},"extensions":{"cost":{"requested":1,"limit":5000}}}`
+	_, byPost := w.post(t, `{ viewer { subject } }`)
+	_, byGet := w.call(t, "GET", "/graphql?query="+url.QueryEscape(`{ viewer { subject } }`), "")
+	for _, got := range []string{byPost, byGet} {
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Error(diff)
+		}
+	}
+}
+
+func TestStatusAndMediaType(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	mutation := `mutation { archivePool(input: {tenantId: "t", poolId: "p"}) { pool { id } } }`
+	graphQL := "application/graphql-response+json"
+	for name, c := range map[string]struct {
+		method, path, body string
+		header             []string
+		status             int
+		code               string // empty: none looked for
+		media              string
+	}{
+		"validation error in application/json":   {"POST", "/graphql", requestFor(`{ nope }`), nil, 200, "INVALID_INPUT", "application/json"},
+		"validation error in its own media type": {"POST", "/graphql", requestFor(`{ nope }`), []string{"Accept", graphQL}, 400, "INVALID_INPUT", graphQL},
+		"syntax error":                           {"POST", "/graphql", requestFor(`{`), []string{"Accept", graphQL}, 400, "INVALID_INPUT", graphQL},
+		"field error":                            {"POST", "/graphql", requestFor(mutation), []string{"Accept", graphQL}, 200, "FORBIDDEN", graphQL},
+		"no query":                               {"POST", "/graphql", `{}`, nil, 400, "INVALID_INPUT", "application/json"},
+		"not JSON":                               {"POST", "/graphql", `{"query":`, nil, 400, "INVALID_INPUT", "application/json"},
+		"batch":                                  {"POST", "/graphql", `[{"query":"{ viewer { subject } }"}]`, nil, 400, "INVALID_INPUT", "application/json"},
+		"duplicate key":                          {"POST", "/graphql", `{"query":"{ __typename }","query":"{ __typename }"}`, nil, 400, "INVALID_INPUT", ""},
+		"trailing data":                          {"POST", "/graphql", `{"query":"{ __typename }"} {}`, nil, 400, "INVALID_INPUT", ""},
+		"NUL in a variable":                      {"POST", "/graphql", `{"query":"{ __typename }","variables":{"a":"\u0000"}}`, nil, 400, "INVALID_INPUT", ""},
+		"invalid UTF-8":                          {"POST", "/graphql", "{\"query\":\"{ __typename }\xff\"}", nil, 400, "INVALID_INPUT", ""},
+		"variables of the wrong type":            {"POST", "/graphql", `{"query":"{ __typename }","variables":[]}`, nil, 400, "INVALID_INPUT", ""},
+		"deep variables":                         {"POST", "/graphql", `{"query":"{ __typename }","variables":{"a":` + strings.Repeat("[", 40) + strings.Repeat("]", 40) + `}}`, nil, 400, "INVALID_INPUT", ""},
+		"mutation by GET":                        {"GET", "/graphql?query=" + url.QueryEscape(mutation), "", nil, 405, "INVALID_INPUT", ""},
+		"subscription by plain POST":             {"POST", "/graphql", requestFor(watch("t", 1)), nil, 200, "INVALID_INPUT", ""},
+		"subscription by plain POST, own type":   {"POST", "/graphql", requestFor(watch("t", 1)), []string{"Accept", graphQL}, 400, "INVALID_INPUT", ""},
+		"urlencoded":                             {"POST", "/graphql", `query={viewer{subject}}`, []string{"Content-Type", "application/x-www-form-urlencoded"}, 415, "INVALID_INPUT", ""},
+		"multipart":                              {"POST", "/graphql", `x`, []string{"Content-Type", "multipart/form-data; boundary=x"}, 415, "INVALID_INPUT", ""},
+		"text/plain":                             {"POST", "/graphql", requestFor(`{ viewer { subject } }`), []string{"Content-Type", "text/plain"}, 415, "INVALID_INPUT", ""},
+		"unacceptable":                           {"POST", "/graphql", requestFor(`{ viewer { subject } }`), []string{"Accept", "text/html"}, 406, "INVALID_INPUT", ""},
+		"method":                                 {"PUT", "/graphql", requestFor(`{ viewer { subject } }`), nil, 405, "INVALID_INPUT", ""},
+		"no credential":                          {"POST", "/graphql", requestFor(`{ viewer { subject } }`), []string{"Authorization", ""}, 401, "UNAUTHENTICATED", "application/json"},
+		"wrong credential":                       {"POST", "/graphql", requestFor(`{ viewer { subject } }`), []string{"Authorization", "Bearer nobody"}, 401, "UNAUTHENTICATED", ""},
+		"another scheme":                         {"POST", "/graphql", requestFor(`{ viewer { subject } }`), []string{"Authorization", "Basic " + tokenAlice}, 401, "UNAUTHENTICATED", ""},
+		"credential in the query string":         {"GET", "/graphql?access_token=" + tokenAlice + "&query=%7B__typename%7D", "", nil, 401, "UNAUTHENTICATED", ""},
+		"large body":                             {"POST", "/graphql", strings.Repeat(" ", 256<<10+1), nil, 413, "PAYLOAD_TOO_LARGE", ""},
+		"page of another origin":                 {"POST", "/graphql", requestFor(`{ viewer { subject } }`), []string{"Origin", "https://evil.example.com"}, 403, "FORBIDDEN", ""},
+		"page of no origin":                      {"POST", "/graphql", requestFor(`{ viewer { subject } }`), []string{"Origin", "null"}, 403, "FORBIDDEN", ""},
+		"variable that is missing":               {"POST", "/graphql", requestFor(`query ($t: ID!) { pool(tenantId: $t, poolId: "p") { id } }`), []string{"Accept", graphQL}, 400, "INVALID_INPUT", ""},
+		"operation that is not there":            {"POST", "/graphql", `{"query":"query A { __typename }","operationName":"B"}`, []string{"Accept", graphQL}, 400, "INVALID_INPUT", ""},
+		"GET with variables that are no JSON":    {"GET", "/graphql?query=%7B__typename%7D&variables=x", "", nil, 400, "INVALID_INPUT", ""},
+		"mutation as an event stream by GET":     {"GET", "/graphql?query=" + url.QueryEscape(mutation), "", []string{"Accept", "text/event-stream"}, 405, "INVALID_INPUT", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			resp, body := w.call(t, c.method, c.path, c.body, c.header...)
+			if resp.StatusCode != c.status {
+				t.Errorf("status %d, want %d: %s", resp.StatusCode, c.status, body)
+			}
+			if code, _, _ := firstError(t, body); code != c.code {
+				t.Errorf("code %s, want %s: %s", code, c.code, body)
+			}
+			if media := resp.Header.Get("Content-Type"); c.media != "" && media != c.media+"; charset=utf-8" {
+				t.Errorf("media type %q, want %q", media, c.media)
+			}
+			if c.status != 200 && strings.Contains(body, `"data"`) {
+				t.Errorf("a request that was not executed has data: %s", body)
+			}
+		})
+	}
+}
+
+func TestAllowedOriginGetsCORS(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	origin := "https://console.example.com"
+	resp, _ := w.call(t, "OPTIONS", "/graphql", "", "Origin", origin, "Authorization", "")
+	if resp.StatusCode != 204 || resp.Header.Get("Access-Control-Allow-Origin") != origin {
+		t.Errorf("preflight: %d %v", resp.StatusCode, resp.Header)
+	}
+	resp, body := w.post(t, `{ viewer { subject } }`, "Origin", origin)
+	if resp.StatusCode != 200 || resp.Header.Get("Access-Control-Allow-Origin") != origin {
+		t.Errorf("request: %d %s", resp.StatusCode, body)
+	}
+	if resp, _ := w.post(t, `{ viewer { subject } }`, "Origin", w.url); resp.StatusCode != 200 {
+		t.Errorf("the server's own origin: %d", resp.StatusCode)
+	}
+}
+
+func TestErrorsShowWhatTheyMay(t *testing.T) {
+	t.Parallel()
+	w := setup(t, func(c *Config) { c.Limits.OperationTime = 50e6 })
+	for tenant, want := range map[string]struct{ code, message string }{
+		"panic":  {"INTERNAL", "The server failed to handle this request."},
+		"broken": {"INTERNAL", "The server failed to handle this request."},
+		"slow":   {"UNAVAILABLE", "The operation did not finish within its time limit."},
+		"taken":  {"CONFLICT", "The name is taken."},
+	} {
+		resp, body := w.post(t, `{ pool(tenantId: "`+tenant+`", poolId: "p") { id } viewer { subject } }`, "X-Request-Id", "request-"+tenant)
+		code, message, details := firstError(t, body)
+		if code != want.code || message != want.message {
+			t.Errorf("%s: %s %q, want %s %q", tenant, code, message, want.code, want.message)
+		}
+		if code == "INTERNAL" && details["requestId"] != "request-"+tenant {
+			t.Errorf("%s: details %v", tenant, details)
+		}
+		if strings.Contains(body, "secret-in") {
+			t.Errorf("%s: the cause is shown: %s", tenant, body)
+		}
+		if !strings.Contains(body, `"path":["pool"]`) || !strings.Contains(body, `"viewer":{"subject":"user:alice"}`) {
+			t.Errorf("%s: %s", tenant, body)
+		}
+		if id := resp.Header.Get("X-Request-Id"); id != "request-"+tenant {
+			t.Errorf("request id %q", id)
+		}
+	}
+	for _, cause := range []string{"secret-in-panic", "secret-in-error"} {
+		if n := strings.Count(w.log.String(), cause); n != 1 {
+			t.Errorf("%s is logged %d times", cause, n)
+		}
+	}
+}
+
+func TestVariableErrorNamesTheVariable(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	_, body := w.call(t, "POST", "/graphql", `{"query":"query ($q: OfferQuery) { offers(tenantId: \"t\", accountId: \"a\", query: $q) { id } }","variables":{"q":{"kind":"x"}}}`)
+	code, _, details := firstError(t, body)
+	want := map[string]any{"issues": []any{map[string]any{"path": "variables.q.kind", "message": "x is not a valid MachineKind"}}}
+	if diff := cmp.Diff(want, details); code != "INVALID_INPUT" || diff != "" {
+		t.Errorf("%s: %s", code, diff)
+	}
+}
+
+// A scalar that refuses its value is reported by gqlgen under the field's path with the argument's appended.
+func TestArgumentErrorNamesTheArgument(t *testing.T) {
+	t.Parallel()
+	ctx := graphql.WithFieldContext(t.Context(), &graphql.FieldContext{Field: graphql.CollectedField{Field: &ast.Field{Alias: "createPool"}}})
+	at := ast.Path{ast.PathName("createPool"), ast.PathName("input"), ast.PathName("config"), ast.PathName("sizes"), ast.PathIndex(1)}
+	got := presenter{}.present(ctx, gqlerror.WrapPath(at, errors.New("must be a number")))
+	want := &gqlerror.Error{
+		Message: "config.sizes[1]: must be a number",
+		Path:    ast.Path{ast.PathName("createPool")},
+		Extensions: map[string]any{"code": "INVALID_INPUT", "details": map[string]any{
+			"issues": []problem.Issue{{Path: "config.sizes[1]", Message: "must be a number"}},
+		}},
+	}
+	if diff := cmp.Diff(want, got, cmpopts.IgnoreUnexported(gqlerror.Error{})); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestLogHasNoQueryStringAndNoVariables(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	w.call(t, "GET", "/graphql?query="+url.QueryEscape(`{ viewer { subject } }`)+"&variables="+url.QueryEscape(`{"canary":"one"}`), "")
+	w.call(t, "POST", "/graphql", `{"query":"{ viewer { subject } }","variables":{"canary":"two"}}`)
+	log := w.log.String()
+	if strings.Contains(log, "canary") || strings.Contains(log, tokenAlice) {
+		t.Errorf("the log has what a request carries: %s", log)
+	}
+	if strings.Count(log, `"subject":"user:alice"`) != 2 || !strings.Contains(log, `"path":"/graphql"`) {
+		t.Errorf("the log does not say who called what: %s", log)
+	}
+}
+
+func TestOtherRoutes(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	for _, c := range []struct {
+		method, path, body string
+		header             []string
+		status             int
+		contains           string
+	}{
+		{"GET", "/healthz", "", nil, 200, "ok"},
+		{"GET", "/readyz", "", nil, 200, "ready"},
+		{"GET", "/metrics", "", nil, 200, "compute_http_requests_total"},
+		{"GET", "/", "", nil, 200, "compute-api"},
+		{"GET", "/graphiql", "", nil, 302, ""},
+		{"GET", "/graphiql/", "", nil, 200, "graphiql.min.js"},
+		{"GET", "/graphiql/page.js", "", nil, 200, "ReactDOM.createRoot"},
+		{"GET", "/nowhere", "", nil, 404, `"code":"NOT_FOUND"`},
+		{"POST", "/healthz", "{}", nil, 405, `"code":"INVALID_INPUT"`},
+		{"POST", "/api/compute/providerAccounts/get", "{}", nil, 200, "user:alice /api/compute/providerAccounts/get 2"},
+		{"POST", "/api/compute/providerAccounts/get", "{}", []string{"Authorization", ""}, 401, `{"error":{"code":"UNAUTHENTICATED"`},
+		{"POST", "/api/compute/providerAccounts/get", strings.Repeat("x", 256<<10+1), nil, 413, `"code":"PAYLOAD_TOO_LARGE"`},
+	} {
+		resp, body := w.call(t, c.method, c.path, c.body, c.header...)
+		if resp.StatusCode != c.status || !strings.Contains(body, c.contains) {
+			t.Errorf("%s %s: %d %.200s", c.method, c.path, resp.StatusCode, body)
+		}
+		if resp.Header.Get("X-Request-Id") == "" || resp.Header.Get("X-Content-Type-Options") != "nosniff" || resp.Header.Get("Content-Security-Policy") == "" {
+			t.Errorf("%s %s lacks headers: %v", c.method, c.path, resp.Header)
+		}
+		if c.status == 401 && resp.Header.Get("WWW-Authenticate") != "Bearer" {
+			t.Errorf("no WWW-Authenticate: %v", resp.Header)
+		}
+	}
+}

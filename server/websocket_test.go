@@ -1,0 +1,329 @@
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/coder/websocket"
+)
+
+// client is a WebSocket that speaks raw frames.
+type client struct {
+	t    testing.TB
+	conn *websocket.Conn
+}
+
+func (w *world) dial(t testing.TB, subprotocol string, header http.Header) *client {
+	t.Helper()
+	options := &websocket.DialOptions{HTTPHeader: header}
+	if subprotocol != "" {
+		options.Subprotocols = []string{subprotocol}
+	}
+	conn, _, err := websocket.Dial(t.Context(), "ws"+strings.TrimPrefix(w.url, "http")+"/graphql", options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn.SetReadLimit(1 << 20)
+	t.Cleanup(func() { _ = conn.CloseNow() })
+	return &client{t, conn}
+}
+
+func (w *world) connect(t testing.TB, token string) *client {
+	t.Helper()
+	c := w.dial(t, socketSubprotocol, nil)
+	c.send(`{"type":"connection_init","payload":{"authorization":"Bearer %s"}}`, token)
+	c.expect(`{"type":"connection_ack"}`)
+	return c
+}
+
+func (c *client) send(format string, args ...any) {
+	c.t.Helper()
+	if err := c.conn.Write(c.t.Context(), websocket.MessageText, fmt.Appendf(nil, format, args...)); err != nil {
+		c.t.Fatalf("sending: %v", err)
+	}
+}
+
+func (c *client) subscribe(id, document string) {
+	c.t.Helper()
+	c.send(`{"id":%q,"type":"subscribe","payload":%s}`, id, requestFor(document))
+}
+
+// next reads one message.
+func (c *client) next() string {
+	c.t.Helper()
+	ctx, cancel := context.WithTimeout(c.t.Context(), 15*time.Second)
+	defer cancel()
+	_, data, err := c.conn.Read(ctx)
+	if err != nil {
+		c.t.Fatalf("reading: %v", err)
+	}
+	return string(data)
+}
+
+func (c *client) expect(want string) {
+	c.t.Helper()
+	if got := c.next(); !strings.HasPrefix(got, strings.TrimSuffix(want, "…")) {
+		c.t.Fatalf("got  %s\nwant %s", got, want)
+	}
+}
+
+// closed reads until the server closes and checks the code.
+func (c *client) closed(code websocket.StatusCode) {
+	c.t.Helper()
+	ctx, cancel := context.WithTimeout(c.t.Context(), 15*time.Second)
+	defer cancel()
+	for {
+		if _, data, err := c.conn.Read(ctx); err != nil {
+			if got := websocket.CloseStatus(err); got != code {
+				c.t.Errorf("closed with %d (%v), want %d", got, err, code)
+			}
+			return
+		} else if strings.Contains(string(data), `"complete"`) {
+			c.t.Errorf("a message after the reason to close: %s", data)
+		}
+	}
+}
+
+func TestSocketCloseCodes(t *testing.T) {
+	t.Parallel()
+	w := setup(t, func(c *Config) { c.Limits.InitTime = 200 * time.Millisecond })
+	open := func(t *testing.T) *client { return w.dial(t, socketSubprotocol, nil) }
+	acked := func(t *testing.T) *client { return w.connect(t, tokenAlice) }
+	for name, c := range map[string]struct {
+		open func(*testing.T) *client
+		send []string
+		code websocket.StatusCode
+	}{
+		"no connection_init":             {open, nil, 4408},
+		"ping instead of init":           {open, []string{`{"type":"ping"}`}, 4408},
+		"subscribe before init":          {open, []string{`{"id":"1","type":"subscribe","payload":{"query":"{ __typename }"}}`}, 4401},
+		"no credential":                  {open, []string{`{"type":"connection_init"}`}, 4403},
+		"wrong credential":               {open, []string{`{"type":"connection_init","payload":{"authorization":"Bearer nobody"}}`}, 4403},
+		"credential that is no string":   {open, []string{`{"type":"connection_init","payload":{"authorization":7}}`}, 4403},
+		"init payload that is no object": {open, []string{`{"type":"connection_init","payload":"x"}`}, 4400},
+		"not JSON":                       {open, []string{`{`}, 4400},
+		"an array":                       {open, []string{`[]`}, 4400},
+		"no type":                        {open, []string{`{}`}, 4400},
+		"unknown type":                   {acked, []string{`{"type":"start"}`}, 4400},
+		"message of the server":          {acked, []string{`{"type":"next","id":"1"}`}, 4400},
+		"second init":                    {acked, []string{`{"type":"connection_init"}`}, 4429},
+		"subscribe without id":           {acked, []string{`{"type":"subscribe","payload":{"query":"{ __typename }"}}`}, 4400},
+		"subscribe without payload":      {acked, []string{`{"id":"1","type":"subscribe"}`}, 4400},
+		"query that is no string":        {acked, []string{`{"id":"1","type":"subscribe","payload":{"query":7}}`}, 4400},
+		"complete without id":            {acked, []string{`{"type":"complete"}`}, 4400},
+		"duplicate id": {acked, []string{
+			`{"id":"1","type":"subscribe","payload":` + requestFor(watch("t", -1)) + `}`,
+			`{"id":"1","type":"subscribe","payload":` + requestFor(watch("t", -1)) + `}`}, 4409},
+		"message over the limit": {acked, []string{`{"id":"1","type":"subscribe","payload":{"query":"` + strings.Repeat("x", 256<<10) + `"}}`}, 1009},
+		"no subprotocol":         {func(t *testing.T) *client { return w.dial(t, "", nil) }, nil, 4406},
+		"the legacy subprotocol": {func(t *testing.T) *client { return w.dial(t, "graphql-ws", nil) }, nil, 4406},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c1 := c.open(t)
+			for _, m := range c.send {
+				c1.send("%s", m)
+			}
+			c1.closed(c.code)
+		})
+	}
+	t.Run("binary frame", func(t *testing.T) {
+		t.Parallel()
+		c := w.connect(t, tokenAlice)
+		if err := c.conn.Write(t.Context(), websocket.MessageBinary, []byte(`{"type":"ping"}`)); err != nil {
+			t.Fatal(err)
+		}
+		c.closed(4400)
+	})
+}
+
+func TestSocketOperations(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	c := w.connect(t, tokenAlice)
+	cost := `,"extensions":{"cost":{"requested":1,"limit":5000}}}}`
+	change := func(id string, n int) string {
+		return fmt.Sprintf(`{"id":%q,"type":"next","payload":{"data":{"bootstrapStatusChanged":{"cursor":"%d"}}`, id, n) + cost
+	}
+	t.Log("a query has one response, a subscription as many as it has")
+	c.subscribe("q", `{ viewer { subject } }`)
+	c.expect(`{"id":"q","type":"next","payload":{"data":{"viewer":{"subject":"user:alice"}}` + cost)
+	c.expect(`{"id":"q","type":"complete"}`)
+	c.subscribe("s", watch("t", 2))
+	c.expect(change("s", 0))
+	c.expect(change("s", 1))
+	c.expect(`{"id":"s","type":"complete"}`)
+
+	t.Log("what is not run is an error, and nothing more")
+	c.subscribe("bad", `{ nope }`)
+	c.expect(`{"id":"bad","type":"error","payload":[{"message":"Cannot query field`)
+	c.subscribe("denied", watch("denied", 1))
+	c.expect(`{"id":"denied","type":"error","payload":[{"message":"No.","path":["bootstrapStatusChanged"],"locations"…`)
+
+	t.Log("a source that fails ends with its reason")
+	c.subscribe("lag", watch("lagging", 1))
+	c.expect(change("lag", 0))
+	c.expect(`{"id":"lag","type":"error","payload":[{"message":"The subscriber does not keep up.","path":["bootstrapStatusChanged"],"extensions":{"code":"RATE_LIMITED"}}]}`)
+
+	t.Log("an id is free again as soon as the client gave it up, and the old operation is not heard any more")
+	c.subscribe("x", watch("t", -1))
+	c.expect(change("x", 0))
+	c.send(`{"id":"x","type":"complete"}`)
+	c.subscribe("x", watch("t", 1))
+	c.expect(change("x", 0))
+	c.expect(`{"id":"x","type":"complete"}`)
+	c.send(`{"id":"never","type":"complete"}`)
+	c.send(`{"type":"ping","payload":{"a":1}}`)
+	c.expect(`{"type":"pong"}`)
+}
+
+func TestSocketTakesTheHeaderOrTheBareToken(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	bare := w.dial(t, socketSubprotocol, nil)
+	bare.send(`{"type":"connection_init","payload":{"authorization":%q}}`, tokenBob)
+	bare.expect(`{"type":"connection_ack"}`)
+	header := w.dial(t, socketSubprotocol, http.Header{"Authorization": {"Bearer " + tokenBob}})
+	header.send(`{"type":"ping"}`)
+	header.expect(`{"type":"pong"}`)
+	header.send(`{"type":"connection_init"}`)
+	header.expect(`{"type":"connection_ack"}`)
+}
+
+func TestSocketLimits(t *testing.T) {
+	t.Parallel()
+	w := setup(t, func(c *Config) { c.Limits.SocketOperations, c.Limits.SocketsPerSubject = 2, 1 })
+	c := w.connect(t, tokenAlice)
+	c.subscribe("1", watch("t", -1))
+	c.expect(`{"id":"1","type":"next"…`)
+	c.subscribe("2", watch("t", -1))
+	c.expect(`{"id":"2","type":"next"…`)
+	c.subscribe("3", watch("t", -1))
+	c.expect(`{"id":"3","type":"error","payload":[{"message":"At most 2 operations may run at a time on one connection.","extensions":{"code":"RATE_LIMITED"…`)
+
+	second := w.dial(t, socketSubprotocol, nil)
+	second.send(`{"type":"connection_init","payload":{"authorization":"Bearer %s"}}`, tokenAlice)
+	second.closed(websocket.StatusTryAgainLater)
+	w.connect(t, tokenBob)
+
+	_ = c.conn.Close(websocket.StatusNormalClosure, "")
+	eventually(t, "the place is free again", func() bool {
+		release, ok := w.sockets.enter("user:alice")
+		if ok {
+			release()
+		}
+		return ok
+	})
+	w.connect(t, tokenAlice)
+}
+
+func TestSocketEndsWithItsCredential(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	c := w.connect(t, tokenShort)
+	c.subscribe("1", watch("t", -1))
+	c.expect(`{"id":"1","type":"next"…`)
+	c.closed(4403)
+}
+
+func TestSocketOfAnotherOriginIsRefused(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	for origin, want := range map[string]int{"https://evil.example.com": 403, "null": 403, "https://console.example.com.evil.com": 403, "https://console.example.com": 101, w.url: 101} {
+		conn, resp, err := websocket.Dial(t.Context(), "ws"+strings.TrimPrefix(w.url, "http")+"/graphql", &websocket.DialOptions{
+			Subprotocols: []string{socketSubprotocol}, HTTPHeader: http.Header{"Origin": {origin}},
+		})
+		if err == nil {
+			_ = conn.CloseNow()
+		}
+		if resp.StatusCode != want {
+			t.Errorf("%s: %d, want %d", origin, resp.StatusCode, want)
+		}
+	}
+}
+
+func TestClientThatDoesNotReadIsDropped(t *testing.T) {
+	t.Parallel()
+	w := setup(t, func(c *Config) { c.Limits.WriteTime = 200 * time.Millisecond })
+	c := w.connect(t, tokenAlice)
+	c.subscribe("1", watch("large", 1000)) // 100 MB, more than any socket buffer
+	select {
+	case <-w.subscriptions.ends:
+	case <-time.After(15 * time.Second):
+		t.Fatal("the operation of a client that does not read goes on")
+	}
+}
+
+func TestDrainClosesStreamsForTheirClientsToResume(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	c := w.connect(t, tokenAlice)
+	c.subscribe("1", watch("t", -1))
+	c.expect(`{"id":"1","type":"next"…`)
+	idle := w.dial(t, socketSubprotocol, nil)
+	idle.send(`{"type":"ping"}`)
+	idle.expect(`{"type":"pong"}`)
+	w.close()
+	c.closed(websocket.StatusGoingAway)
+	idle.closed(websocket.StatusGoingAway)
+	if err := <-w.served; err != nil {
+		t.Errorf("Serve: %v", err)
+	}
+}
+
+// 200 sockets that never say a word, nor answer the closing handshake, leave nothing behind: TestMain looks for goroutines.
+func TestHalfOpenSockets(t *testing.T) {
+	t.Parallel()
+	w := setup(t, func(c *Config) { c.Limits.InitTime = 100 * time.Millisecond })
+	var conns []net.Conn
+	for range 200 {
+		var d net.Dialer
+		conn, err := d.DialContext(t.Context(), "tcp", strings.TrimPrefix(w.url, "http://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		conns = append(conns, conn)
+		_, _ = fmt.Fprintf(conn, "GET /graphql HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"+
+			"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Protocol: %s\r\n\r\n", socketSubprotocol)
+	}
+	for _, conn := range conns {
+		_ = conn.SetReadDeadline(time.Now().Add(15 * time.Second))
+		data, err := io.ReadAll(conn)
+		_ = conn.Close()
+		if err != nil || !strings.Contains(string(data), "\x11\x38Connection initialisation timeout") { // 4408
+			t.Fatalf("not closed with 4408: %q %v", data, err)
+		}
+	}
+}
+
+func TestPendingSocketsAreCapped(t *testing.T) {
+	t.Parallel()
+	w := setup(t, func(c *Config) { c.Limits.PendingSockets = 1 })
+	first := w.dial(t, socketSubprotocol, nil)
+	first.send(`{"type":"ping"}`)
+	first.expect(`{"type":"pong"}`)
+	_, resp, err := websocket.Dial(t.Context(), "ws"+strings.TrimPrefix(w.url, "http")+"/graphql", &websocket.DialOptions{Subprotocols: []string{socketSubprotocol}})
+	if err == nil || resp.StatusCode != http.StatusServiceUnavailable {
+		t.Fatalf("a second socket without a caller: %v %v", resp, err)
+	}
+	first.send(`{"type":"connection_init","payload":{"authorization":%q}}`, tokenAlice)
+	first.expect(`{"type":"connection_ack"}`)
+	w.connect(t, tokenAlice)
+}
+
+func FuzzParseMessage(f *testing.F) {
+	f.Add([]byte(`{"id":"1","type":"subscribe","payload":{"query":"{a}"}}`))
+	f.Add([]byte(`{"type":"ping","type":"pong"}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		if _, ok := parseMessage(websocket.MessageText, data); ok && !json.Valid(data) {
+			t.Errorf("took %q for a message", data)
+		}
+	})
+}
