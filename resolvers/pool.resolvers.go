@@ -7,33 +7,38 @@ package resolvers
 
 import (
 	"better/compute/graph"
+	"better/compute/host"
 	"better/compute/model"
+	"better/compute/pool"
 	"context"
-	"fmt"
 )
 
 func (r *mutationResolver) CreatePool(ctx context.Context, input model.CreatePoolInput) (*model.CreatePoolPayload, error) {
-	panic(fmt.Errorf("not implemented: CreatePool - createPool"))
+	return r.Pools.Create(ctx, input)
 }
 
 func (r *mutationResolver) ArchivePool(ctx context.Context, input model.ArchivePoolInput) (*model.ArchivePoolPayload, error) {
-	panic(fmt.Errorf("not implemented: ArchivePool - archivePool"))
+	return r.Pools.Archive(ctx, input)
 }
 
 func (r *poolResolver) Account(ctx context.Context, objs []*model.Pool) ([]*model.ProviderAccount, error) {
-	panic(fmt.Errorf("not implemented: Account - account"))
+	return r.accountsOfPools(ctx, objs)
 }
 
 func (r *poolResolver) Hosts(ctx context.Context, obj *model.Pool, includeRemoved *bool, first *int, after *string) (*model.Connection[model.Host], error) {
-	panic(fmt.Errorf("not implemented: Hosts - hosts"))
+	return r.Resolver.Hosts.Page(ctx, host.PageInput{
+		TenantID: obj.TenantID, PoolID: obj.ID, IncludeRemoved: includeRemoved, First: first, After: after,
+	})
 }
 
 func (r *queryResolver) Pool(ctx context.Context, tenantID string, poolID string) (*model.Pool, error) {
-	panic(fmt.Errorf("not implemented: Pool - pool"))
+	return r.Resolver.Pools.Get(ctx, pool.GetInput{TenantID: tenantID, PoolID: poolID})
 }
 
 func (r *queryResolver) Pools(ctx context.Context, tenantID string, includeArchived *bool, first *int, after *string) (*model.Connection[model.Pool], error) {
-	panic(fmt.Errorf("not implemented: Pools - pools"))
+	return r.Resolver.Pools.Page(ctx, pool.PageInput{
+		TenantID: tenantID, IncludeArchived: includeArchived, First: first, After: after,
+	})
 }
 
 func (r *Resolver) Pool() graph.PoolResolver { return &poolResolver{r} }

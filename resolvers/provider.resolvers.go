@@ -8,9 +8,8 @@ package resolvers
 import (
 	"better/compute/model"
 	"context"
-	"fmt"
 )
 
 func (r *queryResolver) Providers(ctx context.Context) ([]*model.Provider, error) {
-	panic(fmt.Errorf("not implemented: Providers - providers"))
+	return r.Accounts.Providers(ctx)
 }

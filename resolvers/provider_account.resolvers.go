@@ -8,48 +8,48 @@ package resolvers
 import (
 	"better/compute/graph"
 	"better/compute/model"
+	"better/compute/provideraccount"
 	"context"
-	"fmt"
 )
 
 func (r *mutationResolver) CreateProviderAccount(ctx context.Context, input model.CreateProviderAccountInput) (*model.CreateProviderAccountPayload, error) {
-	panic(fmt.Errorf("not implemented: CreateProviderAccount - createProviderAccount"))
+	return r.Accounts.Create(ctx, input)
 }
 
 func (r *mutationResolver) UpdateProviderAccount(ctx context.Context, input model.UpdateProviderAccountInput) (*model.UpdateProviderAccountPayload, error) {
-	panic(fmt.Errorf("not implemented: UpdateProviderAccount - updateProviderAccount"))
+	return r.Accounts.Update(ctx, input)
 }
 
 func (r *mutationResolver) DeleteProviderAccount(ctx context.Context, input model.DeleteProviderAccountInput) (*model.DeleteProviderAccountPayload, error) {
-	panic(fmt.Errorf("not implemented: DeleteProviderAccount - deleteProviderAccount"))
+	return r.Accounts.Delete(ctx, input)
 }
 
 func (r *providerAccountResolver) Provider(ctx context.Context, obj *model.ProviderAccount) (*model.Provider, error) {
-	panic(fmt.Errorf("not implemented: Provider - provider"))
+	return r.Accounts.Provider(obj.Provider), nil
 }
 
 func (r *providerAccountResolver) Offers(ctx context.Context, obj *model.ProviderAccount, query *model.OfferQuery) ([]*model.Offer, error) {
-	panic(fmt.Errorf("not implemented: Offers - offers"))
+	return r.Accounts.Offers(ctx, provideraccount.OffersInput{TenantID: obj.TenantID, AccountID: obj.ID, Query: query})
 }
 
 func (r *providerAccountResolver) Machines(ctx context.Context, obj *model.ProviderAccount) ([]*model.Machine, error) {
-	panic(fmt.Errorf("not implemented: Machines - machines"))
+	return r.Accounts.Machines(ctx, provideraccount.GetInput{TenantID: obj.TenantID, AccountID: obj.ID})
 }
 
 func (r *providerAccountResolver) Bootstraps(ctx context.Context, objs []*model.ProviderAccount, statuses []model.BootstrapStatus, first *int, after *string) ([]*model.Connection[model.Bootstrap], error) {
-	panic(fmt.Errorf("not implemented: Bootstraps - bootstraps"))
+	return r.Resolver.Bootstraps.ByAccounts(ctx, objs, statuses, first, after)
 }
 
 func (r *queryResolver) ProviderAccount(ctx context.Context, tenantID string, accountID string) (*model.ProviderAccount, error) {
-	panic(fmt.Errorf("not implemented: ProviderAccount - providerAccount"))
+	return r.Accounts.Get(ctx, provideraccount.GetInput{TenantID: tenantID, AccountID: accountID})
 }
 
 func (r *queryResolver) ProviderAccounts(ctx context.Context, tenantID string, provider *string, first *int, after *string) (*model.Connection[model.ProviderAccount], error) {
-	panic(fmt.Errorf("not implemented: ProviderAccounts - providerAccounts"))
+	return r.Accounts.Page(ctx, provideraccount.PageInput{TenantID: tenantID, Provider: provider, First: first, After: after})
 }
 
 func (r *queryResolver) Offers(ctx context.Context, tenantID string, accountID string, query *model.OfferQuery) ([]*model.Offer, error) {
-	panic(fmt.Errorf("not implemented: Offers - offers"))
+	return r.Accounts.Offers(ctx, provideraccount.OffersInput{TenantID: tenantID, AccountID: accountID, Query: query})
 }
 
 func (r *Resolver) ProviderAccount() graph.ProviderAccountResolver {

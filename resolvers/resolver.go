@@ -1,8 +1,26 @@
+// Package resolvers owns the translation between GraphQL and the services: a resolver reads its arguments, calls one service method
+// and wraps the answer.
+//
+// It refuses to know rules, SQL, authorization and providers. The invariant: a resolver that would need to decide
+// something belongs into a service.
 package resolvers
 
-// This file will not be regenerated automatically.
-//
-// It serves as dependency injection for your app, add any dependencies you require
-// here.
+import (
+	"better/compute/authz"
+	"better/compute/bootstrap"
+	"better/compute/host"
+	"better/compute/pool"
+	"better/compute/provideraccount"
+	"better/compute/secret"
+)
 
-type Resolver struct{}
+// Resolver holds the services that fields are answered by.
+type Resolver struct {
+	Accounts   *provideraccount.Service
+	Bootstraps *bootstrap.Service
+	Watcher    *bootstrap.Watcher
+	Hosts      *host.Service
+	Pools      *pool.Service
+	Secrets    *secret.Service
+	Authz      *authz.Decider
+}

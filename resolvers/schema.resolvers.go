@@ -9,11 +9,10 @@ import (
 	"better/compute/graph"
 	"better/compute/model"
 	"context"
-	"fmt"
 )
 
 func (r *queryResolver) Node(ctx context.Context, id string) (model.Node, error) {
-	panic(fmt.Errorf("not implemented: Node - node"))
+	return r.node(ctx, id)
 }
 
 func (r *Resolver) Mutation() graph.MutationResolver { return &mutationResolver{r} }

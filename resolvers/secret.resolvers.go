@@ -8,17 +8,16 @@ package resolvers
 import (
 	"better/compute/model"
 	"context"
-	"fmt"
 )
 
 func (r *mutationResolver) PutSecret(ctx context.Context, input model.PutSecretInput) (*model.PutSecretPayload, error) {
-	panic(fmt.Errorf("not implemented: PutSecret - putSecret"))
+	return r.Resolver.Secrets.Put(ctx, input)
 }
 
 func (r *mutationResolver) DeleteSecret(ctx context.Context, input model.DeleteSecretInput) (*model.DeleteSecretPayload, error) {
-	panic(fmt.Errorf("not implemented: DeleteSecret - deleteSecret"))
+	return r.Resolver.Secrets.Delete(ctx, input)
 }
 
 func (r *queryResolver) Secrets(ctx context.Context, tenantID string) ([]*model.Secret, error) {
-	panic(fmt.Errorf("not implemented: Secrets - secrets"))
+	return r.Resolver.Secrets.List(ctx, tenantID)
 }

@@ -9,23 +9,30 @@ import (
 	"better/compute/graph"
 	"better/compute/model"
 	"context"
-	"fmt"
 )
 
 func (r *mutationResolver) GrantRole(ctx context.Context, input model.GrantRoleInput) (*model.GrantRolePayload, error) {
-	panic(fmt.Errorf("not implemented: GrantRole - grantRole"))
+	binding, err := r.Authz.GrantRole(ctx, input)
+	if err != nil {
+		return nil, err
+	}
+	return &model.GrantRolePayload{RoleBinding: binding}, nil
 }
 
 func (r *mutationResolver) RevokeRole(ctx context.Context, input model.RevokeRoleInput) (*model.RevokeRolePayload, error) {
-	panic(fmt.Errorf("not implemented: RevokeRole - revokeRole"))
+	revoked, err := r.Authz.RevokeRole(ctx, input)
+	if err != nil {
+		return nil, err
+	}
+	return &model.RevokeRolePayload{Revoked: revoked}, nil
 }
 
 func (r *queryResolver) Viewer(ctx context.Context) (*model.Viewer, error) {
-	panic(fmt.Errorf("not implemented: Viewer - viewer"))
+	return r.Authz.Viewer(ctx)
 }
 
 func (r *viewerResolver) Permissions(ctx context.Context, obj *model.Viewer, tenantID *string, objectID *string) ([]model.Permission, error) {
-	panic(fmt.Errorf("not implemented: Permissions - permissions"))
+	return r.Authz.ViewerPermissions(ctx, tenantID, objectID)
 }
 
 func (r *Resolver) Viewer() graph.ViewerResolver { return &viewerResolver{r} }

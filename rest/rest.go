@@ -67,15 +67,15 @@ func (s *Service) methods() map[string]http.Handler {
 			}
 			return out.ProviderAccount, nil
 		}),
-		"list": method(s, func(ctx context.Context, in tenantInput) (any, error) {
-			out, err := s.Accounts.List(ctx, in.TenantID)
+		"list": method(s, func(ctx context.Context, in provideraccount.ListInput) (any, error) {
+			out, err := s.Accounts.List(ctx, in)
 			return items[*model.ProviderAccount]{out}, err
 		}),
-		"get": method(s, func(ctx context.Context, in accountInput) (any, error) {
-			return s.Accounts.Get(ctx, in.TenantID, in.AccountID)
+		"get": method(s, func(ctx context.Context, in provideraccount.GetInput) (any, error) {
+			return s.Accounts.Get(ctx, in)
 		}),
-		"offers": method(s, func(ctx context.Context, in offersInput) (any, error) {
-			out, err := s.Accounts.Offers(ctx, in.TenantID, in.AccountID, in.Query)
+		"offers": method(s, func(ctx context.Context, in provideraccount.OffersInput) (any, error) {
+			out, err := s.Accounts.Offers(ctx, in)
 			return items[*model.Offer]{out}, err
 		}),
 		"update": method(s, func(ctx context.Context, in updateInput) (any, error) {
@@ -101,21 +101,6 @@ func (s *Service) methods() map[string]http.Handler {
 			return out.Bootstrap, nil
 		}),
 	}
-}
-
-type tenantInput struct {
-	TenantID string `json:"tenantId"`
-}
-
-type accountInput struct {
-	TenantID  string `json:"tenantId"`
-	AccountID string `json:"accountId"`
-}
-
-type offersInput struct {
-	TenantID  string            `json:"tenantId"`
-	AccountID string            `json:"accountId"`
-	Query     *model.OfferQuery `json:"query,omitempty"`
 }
 
 // updateInput has no ifVersion: the documented method does not take one.

@@ -1,0 +1,332 @@
+package bootstrap
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"better/compute/authz"
+	"better/compute/internal/event"
+	"better/compute/internal/postgres"
+	"better/compute/internal/problem"
+	"better/compute/model"
+)
+
+// queueSize is how many events a subscriber may be behind. One that falls further back is cut off and can resume.
+const queueSize = 256
+
+// backfill is how many events are read at once for a subscriber that resumes.
+const backfill = 200
+
+// Watcher lets callers follow runs.
+type Watcher struct {
+	Runs *Service
+	Hub  *event.Hub
+}
+
+// WatchInput says what to follow: one run, the runs through one account, or all of the tenant's that the caller may read.
+type WatchInput struct {
+	TenantID    string
+	AccountID   *string
+	BootstrapID *string
+	// After is the cursor of the last change that was seen.
+	After *string
+}
+
+// Stream is the changes of runs, in order. Changes is closed when the stream ends; Err then says why, and is nil when the
+// one run that was followed is final, or when the context ended.
+type Stream struct {
+	Changes <-chan *model.BootstrapStatusChange
+	changes chan *model.BootstrapStatusChange
+	err     error
+}
+
+// Err says why the stream ended. It may be called once Changes is closed.
+func (s *Stream) Err() error { return s.err }
+
+// Watch follows runs until ctx ends, the caller loses the right, or the one run that is followed is final. With a run and
+// no cursor the first change is the run's present state, with From nil. With a cursor nothing after it is missed
+// and nothing comes twice.
+//
+// It needs compute:providers:read on the tenant or on the account; changes of accounts that the caller may not read are
+// left out, and each change is decided anew. INVALID_INPUT for a malformed cursor or one older than the retention, NOT_FOUND for
+// a run that is not the tenant's or not readable. A stream ends with FORBIDDEN when the right is gone, and with RATE_LIMITED when its reader
+// did not keep up: it can go on from its last cursor.
+func (w *Watcher) Watch(ctx context.Context, in WatchInput) (*Stream, error) {
+	v, err := w.admit(ctx, in)
+	if err != nil {
+		return nil, err
+	}
+	sub, err := w.Hub.Subscribe(ctx, queueSize, v.wants)
+	if err != nil {
+		return nil, postgres.Translate(fmt.Errorf("subscribing to events: %w", err))
+	}
+	if v.after == nil {
+		v.position = sub.Start
+	}
+	s := &Stream{changes: make(chan *model.BootstrapStatusChange)}
+	s.Changes = s.changes
+	go func() {
+		defer close(s.changes)
+		defer sub.Close()
+		s.err = v.follow(ctx, s.changes, sub)
+	}()
+	return s, nil
+}
+
+// view is one caller's stream while it runs.
+type view struct {
+	*Service
+	tenantID    string
+	accountID   string
+	bootstrapID string
+	after       *event.Position
+	position    event.Position
+	actor       authz.Actor
+}
+
+func (w *Watcher) admit(ctx context.Context, in WatchInput) (*view, error) {
+	actor, ok := authz.ActorFrom(ctx)
+	if !ok {
+		return nil, problem.New(problem.Unauthenticated, "This request needs a credential.")
+	}
+	v := &view{Service: w.Runs, tenantID: in.TenantID, actor: actor}
+	var check input
+	check.tenant(in.TenantID)
+	check.optionalID("accountId", "pacct", in.AccountID)
+	check.optionalID("bootstrapId", "boot", in.BootstrapID)
+	if in.After != nil {
+		position, err := parseStreamCursor(*in.After, time.Now())
+		if err != nil {
+			check.issues.Add("after", "%s", err)
+		}
+		v.after, v.position = &position, position
+	}
+	if err := check.err(); err != nil {
+		return nil, err
+	}
+	if in.AccountID != nil {
+		v.accountID = *in.AccountID
+	}
+	if in.BootstrapID == nil {
+		return v, v.allowed(ctx)
+	}
+	r, err := w.Runs.find(ctx, model.ProvidersRead, in.TenantID, *in.BootstrapID)
+	if err != nil {
+		return nil, postgres.Translate(err)
+	}
+	if v.accountID != "" && v.accountID != r.AccountID {
+		return nil, problem.New(problem.NotFound, "There is no such bootstrap.")
+	}
+	v.bootstrapID, v.accountID = r.ID, r.AccountID
+	return v, nil
+}
+
+// allowed decides whether the caller may have the stream at all.
+func (v *view) allowed(ctx context.Context) error {
+	if v.accountID != "" {
+		return v.Authz.Check(ctx, authz.ProvidersRead, authz.ProviderAccount(v.tenantID, v.accountID))
+	}
+	_, err := v.Authz.Filter(ctx, authz.ProvidersRead, v.tenantID, authz.ProviderAccounts)
+	return err
+}
+
+// readable decides about one account without an audit row: what a stream leaves out is no denial.
+func (v *view) readable(ctx context.Context, accountID string) bool {
+	f, err := v.Authz.Filter(ctx, authz.ProvidersRead, v.tenantID, authz.ProviderAccounts)
+	return err == nil && f.Allows(accountID)
+}
+
+// wants is called by the hub for every event and must not block.
+func (v *view) wants(e *event.Event) bool {
+	return e.TenantID == v.tenantID &&
+		(v.accountID == "" || e.AccountID == v.accountID) &&
+		(v.bootstrapID == "" || e.BootstrapID == v.bootstrapID)
+}
+
+// follow sends what came before the subscription, then what comes through it.
+func (v *view) follow(ctx context.Context, out chan<- *model.BootstrapStatusChange, sub *event.Subscription) error {
+	done, err := v.catchUp(ctx, out, sub.Start)
+	if done || err != nil {
+		return err
+	}
+	changed := v.Authz.Changes(ctx, v.actor)
+	if err := v.allowed(ctx); err != nil { // it may have changed before we listened
+		return err
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-changed:
+			if err := v.allowed(ctx); err != nil {
+				return err
+			}
+		case e, open := <-sub.C:
+			if !open {
+				return problem.New(problem.RateLimited, "The stream was closed because its reader did not keep up. Go on from the last cursor.").
+					With("reason", "slow_reader").With("retryAfterSeconds", 1)
+			}
+			done, err := v.send(ctx, out, e)
+			if done || err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// catchUp sends the present state of the one run, or everything after the cursor, up to the start of the subscription.
+func (v *view) catchUp(ctx context.Context, out chan<- *model.BootstrapStatusChange, start event.Position) (done bool, err error) {
+	if v.after == nil {
+		if v.bootstrapID == "" {
+			return false, nil
+		}
+		return v.sendPresent(ctx, out, start)
+	}
+	for {
+		events, err := event.Read(ctx, v.DB.DB, event.Range{
+			After: v.position, UpTo: start, TenantID: v.tenantID,
+			AccountID: v.accountID, BootstrapID: v.bootstrapID, Limit: backfill,
+		})
+		if err != nil {
+			return false, err
+		}
+		for _, e := range events {
+			if done, err := v.send(ctx, out, e); done || err != nil {
+				return done, err
+			}
+		}
+		if len(events) < backfill {
+			return v.final(ctx, start)
+		}
+	}
+}
+
+// final ends a stream that resumes after the last event of its run, for which none would come any more.
+func (v *view) final(ctx context.Context, start event.Position) (bool, error) {
+	if v.bootstrapID == "" {
+		return false, nil
+	}
+	e, err := event.Latest(ctx, v.DB.DB, v.tenantID, v.bootstrapID, start)
+	if err != nil || e == nil || v.position.Before(e.Position) {
+		return false, err
+	}
+	_, to, err := states(e)
+	return to.Final(), err
+}
+
+// sendPresent sends the state that the run had at the start of the subscription. It is taken from the events and not from the row, which may
+// be further on already: a transition would then come twice.
+func (v *view) sendPresent(ctx context.Context, out chan<- *model.BootstrapStatusChange, start event.Position) (done bool, err error) {
+	e, err := event.Latest(ctx, v.DB.DB, v.tenantID, v.bootstrapID, start)
+	if err != nil {
+		return false, err
+	}
+	if e != nil {
+		return v.deliver(ctx, out, e, true)
+	}
+	r, err := load(ctx, v.DB.DB, v.tenantID, v.bootstrapID)
+	if err != nil || r == nil {
+		return true, postgres.Translate(err)
+	}
+	// Without an event the run is either so new that its first one is still to come, or older than the retention.
+	if r.Now.Sub(r.StateSince) < event.Retention {
+		return false, nil
+	}
+	since := model.NewTime(r.StateSince)
+	change := &model.BootstrapStatusChange{Cursor: streamCursor(start, r.Now), Bootstrap: &r.Bootstrap, To: r.Status, At: since}
+	if !put(ctx, out, change) {
+		return true, nil
+	}
+	return r.Status.Final(), nil
+}
+
+// send passes one event on, unless the caller may not read its account.
+func (v *view) send(ctx context.Context, out chan<- *model.BootstrapStatusChange, e *event.Event) (done bool, err error) {
+	return v.deliver(ctx, out, e, false)
+}
+
+func (v *view) deliver(ctx context.Context, out chan<- *model.BootstrapStatusChange, e *event.Event, present bool) (done bool, err error) {
+	if err := v.allowed(ctx); err != nil {
+		return false, err
+	}
+	v.position = e.Position
+	if !v.readable(ctx, e.AccountID) {
+		return false, nil
+	}
+	from, to, err := states(e)
+	if err != nil {
+		return false, err
+	}
+	r, err := load(ctx, v.DB.DB, v.tenantID, e.BootstrapID)
+	if err != nil || r == nil {
+		return false, postgres.Translate(err)
+	}
+	change := &model.BootstrapStatusChange{
+		Cursor: streamCursor(e.Position, e.At), Bootstrap: &r.Bootstrap, From: from, To: to, At: model.NewTime(e.At),
+	}
+	if present {
+		change.From = nil
+	}
+	if !put(ctx, out, change) {
+		return true, nil
+	}
+	return v.bootstrapID != "" && to.Final(), nil
+}
+
+// put hands over one change, and reports whether it was taken before ctx ended.
+func put(ctx context.Context, out chan<- *model.BootstrapStatusChange, c *model.BootstrapStatusChange) bool {
+	select {
+	case out <- c:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+func states(e *event.Event) (from *model.BootstrapStatus, to model.BootstrapStatus, err error) {
+	var envelope struct {
+		Data struct {
+			From *model.BootstrapStatus `json:"from"`
+			To   model.BootstrapStatus  `json:"to"`
+		} `json:"data"`
+	}
+	if err := json.Unmarshal(e.Data, &envelope); err != nil {
+		return nil, "", fmt.Errorf("reading event %s: %w", e.Position, err)
+	}
+	return envelope.Data.From, envelope.Data.To, nil
+}
+
+// streamCursor names a position and its time, so that its age can be told without the event.
+func streamCursor(p event.Position, at time.Time) string {
+	return base64.RawURLEncoding.EncodeToString([]byte(p.String() + "." + strconv.FormatInt(at.UnixMilli(), 10)))
+}
+
+func parseStreamCursor(s string, now time.Time) (event.Position, error) {
+	malformed := errors.New("must be the cursor of a message of this subscription")
+	text, err := base64.RawURLEncoding.DecodeString(s)
+	if err != nil {
+		return event.Position{}, malformed
+	}
+	i := strings.LastIndexByte(string(text), '.')
+	if i < 0 {
+		return event.Position{}, malformed
+	}
+	p, err := event.ParsePosition(string(text[:i]))
+	if err != nil {
+		return event.Position{}, malformed
+	}
+	ms, err := strconv.ParseInt(string(text[i+1:]), 10, 64)
+	if err != nil {
+		return event.Position{}, malformed
+	}
+	if now.Sub(time.UnixMilli(ms)) > event.Retention {
+		return event.Position{}, errors.New("is older than seven days: read the bootstraps again and follow anew")
+	}
+	return p, nil
+}

@@ -1,0 +1,184 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"os"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"better/compute/authz"
+	"better/compute/internal/pki"
+	"better/compute/internal/postgres"
+	"better/compute/model"
+	"better/compute/provider/sim/cloud"
+)
+
+// withDatabase runs fn on the database of the configuration.
+func withDatabase(cmd *cobra.Command, path string, fn func(ctx context.Context, db *postgres.DB) error) (err error) {
+	c, err := loadConfig(defaultConfig(), path, os.Environ())
+	if err != nil {
+		return err
+	}
+	ctx := cmd.Context()
+	own, db, err := openDatabase(ctx, c, slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: slog.LevelWarn})))
+	if err != nil {
+		return err
+	}
+	defer func() {
+		db.Close()
+		if own != nil {
+			err = errors.Join(err, own.Stop(context.WithoutCancel(ctx)))
+		}
+	}()
+	return fn(ctx, db)
+}
+
+func migrateCommand() *cobra.Command {
+	var path string
+	cmd := &cobra.Command{Use: "migrate", Short: "Change the database's schema, or show how it stands"}
+	cmd.PersistentFlags().StringVar(&path, "config", "", "the configuration file (YAML)")
+	add := func(use, short string, fn func(ctx context.Context, db *postgres.DB, out io.Writer) error) {
+		cmd.AddCommand(&cobra.Command{Use: use, Short: short, Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error {
+			return withDatabase(cmd, path, func(ctx context.Context, db *postgres.DB) error { return fn(ctx, db, cmd.OutOrStdout()) })
+		}})
+	}
+	add("up", "Apply every migration that is not applied", func(ctx context.Context, db *postgres.DB, _ io.Writer) error {
+		return postgres.Migrate(ctx, db)
+	})
+	add("down", "Take back the newest migrations that were applied together", func(ctx context.Context, db *postgres.DB, _ io.Writer) error {
+		return postgres.MigrateDown(ctx, db)
+	})
+	add("status", "List the migrations", printMigrations)
+	return cmd
+}
+
+func printMigrations(ctx context.Context, db *postgres.DB, out io.Writer) error {
+	all, err := postgres.MigrationStatus(ctx, db)
+	if err != nil {
+		return err
+	}
+	w := tabwriter.NewWriter(out, 0, 4, 2, ' ', 0)
+	for _, m := range all {
+		state := "pending"
+		if m.Applied {
+			state = "applied"
+		}
+		_, _ = fmt.Fprintf(w, "%s\t%s\n", m.Name, state)
+	}
+	return w.Flush()
+}
+
+func roleCommand() *cobra.Command {
+	var path, subject, effect string
+	cmd := &cobra.Command{Use: "role", Short: "Change role bindings without a caller, or list them"}
+	cmd.PersistentFlags().StringVar(&path, "config", "", "the configuration file (YAML)")
+	change := func(use, short, done, idle string, fn func(context.Context, *postgres.DB, string, model.RoleBinding) (bool, error)) {
+		sub := &cobra.Command{Use: use + " SUBJECT ROLE OBJECT", Short: short, Args: cobra.ExactArgs(3), RunE: func(cmd *cobra.Command, args []string) error {
+			return withDatabase(cmd, path, func(ctx context.Context, db *postgres.DB) error {
+				b := bindingConfig{Subject: args[0], Role: args[1], Object: args[2], Effect: effect}.binding()
+				changed, err := fn(ctx, db, "service:compute-api", b)
+				if err != nil {
+					return err
+				}
+				word := done
+				if !changed {
+					word = idle
+				}
+				_, err = fmt.Fprintln(cmd.OutOrStdout(), word)
+				return err
+			})
+		}}
+		sub.Flags().StringVar(&effect, "effect", "allow", "allow or deny")
+		cmd.AddCommand(sub)
+	}
+	change("grant", "Make a binding", "granted", "was granted already", authz.Grant)
+	change("revoke", "Remove a binding", "revoked", "there was no such binding", authz.Revoke)
+	list := &cobra.Command{Use: "list", Short: "List bindings", Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error {
+		return withDatabase(cmd, path, func(ctx context.Context, db *postgres.DB) error {
+			bindings, err := authz.List(ctx, db, subject)
+			if err != nil {
+				return err
+			}
+			w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 4, 2, ' ', 0)
+			for _, b := range bindings {
+				_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", b.Subject, b.Role, b.Object, b.Effect)
+			}
+			return w.Flush()
+		})
+	}}
+	list.Flags().StringVar(&subject, "subject", "", "only this subject's")
+	cmd.AddCommand(list)
+	return cmd
+}
+
+func pkiCommand() *cobra.Command {
+	var path string
+	cmd := &cobra.Command{Use: "pki", Short: "Manage the certificate authority of the agents"}
+	cmd.PersistentFlags().StringVar(&path, "config", "", "the configuration file (YAML)")
+	cmd.AddCommand(&cobra.Command{Use: "init", Short: "Make a certificate authority in pki.dir; never replaces one", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := loadConfig(defaultConfig(), path, os.Environ())
+			if err != nil {
+				return err
+			}
+			if c.Bootstrap == nil {
+				return configError{"bootstrap.trustDomain: is needed to make a certificate authority"}
+			}
+			ca, err := pki.Init(c.pkiDir(), c.Bootstrap.TrustDomain)
+			if err != nil {
+				return err
+			}
+			_, err = fmt.Fprintln(cmd.OutOrStdout(), "pin", ca.Pin())
+			return err
+		}})
+	return cmd
+}
+
+// simCommand runs the simulated cloud as a process of its own, for tests that kill it or the server alone.
+func simCommand() *cobra.Command {
+	var listen, dir, agent string
+	var delay time.Duration
+	cmd := &cobra.Command{Use: "sim", Short: "Run the simulated cloud alone", Args: cobra.NoArgs, Hidden: true,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return cloud.Serve(cmd.Context(), listen, cloud.Options{
+				Dir: dir, AgentBinary: agent, ReadyDelay: delay, InstallDelay: delay, Log: newLog(cmd),
+			})
+		}}
+	cmd.Flags().StringVar(&listen, "listen", "127.0.0.1:8090", "where to listen")
+	cmd.Flags().StringVar(&dir, "dir", "sim", "where to keep ledger and machines")
+	cmd.Flags().StringVar(&agent, "agent", "", "the bcd binary that machines run")
+	cmd.Flags().DurationVar(&delay, "delay", time.Second, "how long delivery and install take")
+	return cmd
+}
+
+func healthcheckCommand() *cobra.Command {
+	var url string
+	cmd := &cobra.Command{Use: "healthcheck", Short: "Ask a running server whether it is ready; exit 0 when it is", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ctx, cancel := context.WithTimeout(cmd.Context(), 5*time.Second)
+			defer cancel()
+			req, err := http.NewRequestWithContext(ctx, http.MethodGet, url+"/readyz", nil)
+			if err != nil {
+				return err
+			}
+			resp, err := http.DefaultClient.Do(req)
+			if err != nil {
+				return err
+			}
+			defer func() { _ = resp.Body.Close() }()
+			if resp.StatusCode != http.StatusOK {
+				return fmt.Errorf("the server at %s is not ready: %s", url, resp.Status)
+			}
+			_, err = fmt.Fprintln(cmd.OutOrStdout(), "ready")
+			return err
+		}}
+	cmd.Flags().StringVar(&url, "url", "http://127.0.0.1:8080", "where the server is")
+	return cmd
+}

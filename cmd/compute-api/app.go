@@ -1,0 +1,380 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/errgroup"
+
+	"better/compute/authz"
+	"better/compute/bootstrap"
+	"better/compute/graph"
+	"better/compute/host"
+	"better/compute/internal/event"
+	"better/compute/internal/pki"
+	"better/compute/internal/postgres"
+	"better/compute/internal/postgres/embedded"
+	"better/compute/model"
+	"better/compute/pool"
+	"better/compute/provider"
+	"better/compute/provideraccount"
+	"better/compute/resolvers"
+	"better/compute/rest"
+	"better/compute/secret"
+	"better/compute/server"
+)
+
+// app is a whole server, wired and not yet started.
+type app struct {
+	config   config
+	log      *slog.Logger
+	database *embedded.Server // nil where the configuration names a database
+	db       *postgres.DB
+	decider  *authz.Decider
+	hub      *event.Hub
+	secrets  *secret.Service
+	pools    *pool.Service
+	worker   *bootstrap.Worker // nil in a deployment that is not set up for bootstraps
+	api      *server.Server
+	agents   *http.Server // nil likewise
+
+	apiListener   net.Listener
+	agentListener net.Listener
+	ready         readiness
+}
+
+// newApp opens what the server needs and wires it. What it opened is closed by close, also after an error.
+func newApp(ctx context.Context, c config, log *slog.Logger) (*app, error) {
+	a := &app{config: c, log: log}
+	if err := a.open(ctx); err != nil {
+		return nil, errors.Join(err, a.close())
+	}
+	return a, nil
+}
+
+func (a *app) open(ctx context.Context) error {
+	if err := os.MkdirAll(a.config.StateDir, 0o755); err != nil {
+		return fmt.Errorf("stateDir: %w", err)
+	}
+	if err := a.listen(ctx); err != nil {
+		return err
+	}
+	if err := a.openDatabase(ctx); err != nil {
+		return err
+	}
+	return a.wire()
+}
+
+func (a *app) listen(ctx context.Context) (err error) {
+	var lc net.ListenConfig
+	if a.apiListener, err = lc.Listen(ctx, "tcp", a.config.Listen); err != nil {
+		return fmt.Errorf("listen: %w", err)
+	}
+	if a.config.Bootstrap == nil {
+		return nil
+	}
+	if a.agentListener, err = lc.Listen(ctx, "tcp", a.config.Agent.Listen); err != nil {
+		return fmt.Errorf("agent.listen: %w", err)
+	}
+	if a.config.Bootstrap.AgentURL == "" {
+		own := *a.config.Bootstrap
+		own.AgentURL = "https://" + a.agentListener.Addr().String()
+		a.config.Bootstrap = &own
+	}
+	return nil
+}
+
+func (a *app) openDatabase(ctx context.Context) (err error) {
+	a.database, a.db, err = openDatabase(ctx, a.config, a.log)
+	return err
+}
+
+// openDatabase opens the database of a configuration; it starts an embedded one where none is named.
+func openDatabase(ctx context.Context, c config, log *slog.Logger) (*embedded.Server, *postgres.DB, error) {
+	url := c.Database.URL
+	var own *embedded.Server
+	if url == "" {
+		var err error
+		own, err = embedded.Start(ctx, embedded.Options{StateDir: c.StateDir, Log: log})
+		if err != nil {
+			return nil, nil, err
+		}
+		url = own.URL()
+	}
+	db, err := postgres.Open(ctx, postgres.Options{URL: url, MaxConns: c.Database.MaxConns})
+	if err != nil {
+		if own != nil {
+			err = errors.Join(err, own.Stop(context.WithoutCancel(ctx)))
+		}
+		return nil, nil, fmt.Errorf("database.url: %w", err)
+	}
+	return own, db, nil
+}
+
+func (a *app) wire() error {
+	var err error
+	if a.decider, err = authz.New(a.db, a.log); err != nil {
+		return err
+	}
+	a.hub = event.NewHub(a.db, a.log)
+	if a.secrets, err = a.secretService(); err != nil {
+		return err
+	}
+	registry, err := a.registry()
+	if err != nil {
+		return err
+	}
+	accounts := provideraccount.New(provideraccount.Deps{
+		DB: a.db, Authz: a.decider, Registry: registry, Secrets: a.secrets, Log: a.log,
+	})
+	a.pools = pool.New(pool.Deps{DB: a.db, Authz: a.decider, Accounts: accounts})
+	ca, options, err := a.bootstrapOptions()
+	if err != nil {
+		return err
+	}
+	runs, err := bootstrap.New(bootstrap.Deps{
+		DB: a.db, Authz: a.decider, Log: a.log, Options: options, MintToken: host.MintToken,
+		Accounts: bootstrap.Accounts{
+			Account: accounts.Account, LockForUse: accounts.LockForUse, Manifest: accounts.Manifest, Open: accounts.Open,
+		},
+		Pool: a.pools.ForBootstrap,
+	})
+	if err != nil {
+		return err
+	}
+	hosts := host.New(host.Deps{DB: a.db, Authz: a.decider, CA: ca, MarkJoined: bootstrap.MarkJoined, Log: a.log})
+	if options != nil {
+		if a.worker, err = bootstrap.NewWorker(runs, a.config.Bootstrap.Workers); err != nil {
+			return err
+		}
+		a.agents = host.NewServer(hosts, ca, a.log)
+	}
+	return a.wireServer(accounts, runs, hosts)
+}
+
+func (a *app) wireServer(accounts *provideraccount.Service, runs *bootstrap.Service, hosts *host.Service) (err error) {
+	schema := graph.NewExecutableSchema(graph.Config{Resolvers: &resolvers.Resolver{
+		Accounts: accounts, Bootstraps: runs, Hosts: hosts, Pools: a.pools, Secrets: a.secrets, Authz: a.decider,
+		Watcher: &bootstrap.Watcher{DB: a.db, Authz: a.decider, Hub: a.hub},
+	}})
+	shim := &rest.Service{Accounts: accounts, Bootstraps: runs, Log: a.log}
+	a.api, err = server.New(server.Deps{
+		Schema: schema, Authenticate: server.StaticTokens(a.config.staticTokens()), REST: shim.Handler(),
+		Ready: a.isReady, Metrics: prometheus.NewRegistry(), Log: a.log, Config: a.config.serverConfig(),
+	})
+	return err
+}
+
+func (a *app) secretService() (*secret.Service, error) {
+	deps := secret.Deps{DB: a.db, Authz: a.decider, EnvAllow: a.config.Secrets.Env.Allow, LookupEnv: os.LookupEnv}
+	if a.config.Secrets.Store.KeyFile != "" {
+		key, err := secret.LoadKey(a.config.Secrets.Store.KeyFile)
+		if err != nil {
+			return nil, configError{"secrets.store.keyFile: " + err.Error()}
+		}
+		deps.Key = key
+	}
+	return secret.New(deps), nil
+}
+
+func (a *app) registry() (*provider.Registry, error) {
+	all := make([]provider.Driver, len(a.config.Providers))
+	for i, entry := range a.config.Providers {
+		driver, err := drivers()[entry.Name](entry)
+		if err != nil {
+			return nil, configError{fmt.Sprintf("providers[%d]: %v", i, err)}
+		}
+		all[i] = driver
+	}
+	return provider.NewRegistry(all...)
+}
+
+// bootstrapOptions loads the PKI. Without a bootstrap section there is neither, and every bootstrap is refused with INVALID_CONFIG.
+func (a *app) bootstrapOptions() (*pki.CA, *bootstrap.Options, error) {
+	b := a.config.Bootstrap
+	if b == nil {
+		return nil, nil, nil
+	}
+	ca, err := pki.Load(a.config.pkiDir())
+	if err != nil {
+		return nil, nil, configError{"pki.dir: " + err.Error() + " (compute-api pki init makes one)"}
+	}
+	return ca, &bootstrap.Options{
+		JoinURL: b.AgentURL, CAPin: ca.Pin(), TokenTTL: b.TokenTTL, AgentBinary: agentBinaries(b.AgentBinaries),
+	}, nil
+}
+
+// agentBinaries opens bcd-linux-<arch> in the directory.
+func agentBinaries(dir string) func(arch string) (io.ReadCloser, error) {
+	return func(arch string) (io.ReadCloser, error) {
+		f, err := os.Open(filepath.Join(dir, "bcd-linux-"+filepath.Base(arch)))
+		if err != nil {
+			return nil, fmt.Errorf("opening the agent for %s: %w", arch, err)
+		}
+		return f, nil
+	}
+}
+
+// run serves until ctx ends or a part fails, then stops the parts in an order that loses nothing: first the listeners, so that what
+// is under way ends, then the workers, then the database.
+func (a *app) run(ctx context.Context, started func(context.Context) error) error {
+	defer func() {
+		if err := a.close(); err != nil {
+			a.log.Error("stopping", "error", err)
+		}
+	}()
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return a.api.Serve(ctx, a.apiListener) })
+	group.Go(func() error { return a.decider.Run(ctx) })
+	group.Go(func() error { return a.runBehindMigrations(ctx, started) })
+	if a.agents != nil {
+		group.Go(func() error { return serveAgents(ctx, a.agents, a.agentListener) })
+	}
+	if a.database != nil {
+		group.Go(func() error { return watchDatabase(ctx, a.database) })
+	}
+	return group.Wait()
+}
+
+// runBehindMigrations waits for the database, brings its schema up to date, and only then starts what reads tables by itself.
+func (a *app) runBehindMigrations(ctx context.Context, started func(context.Context) error) error {
+	if err := a.prepareDatabase(ctx); err != nil || ctx.Err() != nil {
+		return err
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return a.hub.Run(ctx) })
+	group.Go(func() error { return a.prune(ctx) })
+	if a.worker != nil {
+		group.Go(func() error { return a.worker.Run(ctx) })
+	}
+	group.Go(func() error {
+		if err := started(ctx); err != nil {
+			return err
+		}
+		a.ready.set()
+		return nil
+	})
+	return group.Wait()
+}
+
+// prepareDatabase tries until the database is there: a server that is started before its database serves as soon as it comes.
+func (a *app) prepareDatabase(ctx context.Context) error {
+	for {
+		err := postgres.Migrate(ctx, a.db)
+		if err == nil {
+			err = authz.EnsureBindings(ctx, a.db, a.config.bindings())
+		}
+		if err == nil || ctx.Err() != nil {
+			return nil
+		}
+		if !isUnavailable(err) {
+			return fmt.Errorf("preparing the database: %w", err)
+		}
+		a.log.WarnContext(ctx, "waiting for the database", "error", err)
+		select {
+		case <-ctx.Done():
+		case <-time.After(time.Second):
+		}
+	}
+}
+
+// prune deletes old events once an hour.
+func (a *app) prune(ctx context.Context) error {
+	for {
+		if err := event.Prune(ctx, a.db.DB); err != nil && ctx.Err() == nil {
+			a.log.WarnContext(ctx, "pruning events", "error", err)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(time.Hour):
+		}
+	}
+}
+
+func serveAgents(ctx context.Context, s *http.Server, ln net.Listener) error {
+	stop := context.AfterFunc(ctx, func() {
+		grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+		defer cancel()
+		if err := s.Shutdown(grace); err != nil {
+			_ = s.Close()
+		}
+	})
+	defer stop()
+	if err := s.ServeTLS(ln, "", ""); !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serving agents: %w", err)
+	}
+	return nil
+}
+
+func watchDatabase(ctx context.Context, s *embedded.Server) error {
+	select {
+	case <-ctx.Done():
+		return nil
+	case <-s.Done():
+		return errors.New("the embedded database ended by itself")
+	}
+}
+
+func (a *app) close() error {
+	var errs []error
+	for _, ln := range []net.Listener{a.apiListener, a.agentListener} {
+		if ln != nil {
+			_ = ln.Close() // usually closed by its server already
+		}
+	}
+	if a.db != nil {
+		a.db.Close()
+	}
+	if a.database != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+		defer cancel()
+		errs = append(errs, a.database.Stop(ctx))
+	}
+	return errors.Join(errs...)
+}
+
+func (c *config) pkiDir() string {
+	if c.PKI.Dir != "" {
+		return c.PKI.Dir
+	}
+	return filepath.Join(c.StateDir, "pki")
+}
+
+func (c *config) staticTokens() []server.StaticToken {
+	tokens := make([]server.StaticToken, len(c.Auth.Tokens))
+	for i, t := range c.Auth.Tokens {
+		tokens[i] = server.StaticToken{Token: t.Token, Actor: authz.Actor{Subject: t.Subject, Groups: t.Groups}}
+	}
+	return tokens
+}
+
+func (c *config) bindings() []model.RoleBinding {
+	bindings := make([]model.RoleBinding, len(c.Authz.Bindings))
+	for i, b := range c.Authz.Bindings {
+		bindings[i] = b.binding()
+	}
+	return bindings
+}
+
+func (c *config) serverConfig() server.Config {
+	l := c.Limits
+	return server.Config{
+		Limits: server.Limits{
+			BodyBytes: l.BodyBytes, DocumentBytes: l.DocumentBytes, Tokens: l.Tokens, Depth: l.Depth, Cost: l.Cost,
+			RootFields: l.RootFields, Aliases: l.Aliases, OperationTime: l.OperationTime, LiveOperationTime: l.LiveOperationTime,
+			SocketOperations: l.SocketOperations, SocketsPerSubject: l.SocketsPerSubject, StreamsPerSubject: l.StreamsPerSubject,
+		},
+		Introspection: c.GraphQL.Introspection, Suggestions: c.GraphQL.Suggestions, GraphiQL: c.GraphQL.GraphiQL,
+		AllowedOrigins: c.GraphQL.AllowedOrigins, PersistedOperations: c.GraphQL.PersistedOperations,
+	}
+}

@@ -1,0 +1,353 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"net"
+	"net/url"
+	"os"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/go-viper/mapstructure/v2"
+	"github.com/knadh/koanf/parsers/yaml"
+	"github.com/knadh/koanf/providers/file"
+	"github.com/knadh/koanf/v2"
+
+	"better/compute/model"
+)
+
+// envPrefix is what the environment variables of settings start with. COMPUTE_TEST_ is left to the tests.
+const envPrefix = "COMPUTE_"
+
+// config is the configuration file. The koanf tags are its keys; `docs/config.md` explains each, and a test compares the two.
+type config struct {
+	Listen    string          `koanf:"listen"`
+	StateDir  string          `koanf:"stateDir"`
+	Database  databaseConfig  `koanf:"database"`
+	Auth      authConfig      `koanf:"auth"`
+	Authz     authzConfig     `koanf:"authz"`
+	Providers []providerEntry `koanf:"providers"`
+	Secrets   secretsConfig   `koanf:"secrets"`
+	// Bootstrap is nil where the file has no such section: bootstraps are then refused with INVALID_CONFIG.
+	Bootstrap *bootstrapConfig `koanf:"bootstrap"`
+	PKI       pkiConfig        `koanf:"pki"`
+	Agent     agentConfig      `koanf:"agent"`
+	GraphQL   graphqlConfig    `koanf:"graphql"`
+	Limits    limitsConfig     `koanf:"limits"`
+}
+
+type databaseConfig struct {
+	URL      string `koanf:"url"`
+	MaxConns int32  `koanf:"maxConns"`
+}
+
+type authConfig struct {
+	Tokens []tokenConfig `koanf:"tokens"`
+}
+
+type tokenConfig struct {
+	Token   string   `koanf:"token"`
+	Subject string   `koanf:"subject"`
+	Groups  []string `koanf:"groups"`
+}
+
+type authzConfig struct {
+	Bindings []bindingConfig `koanf:"bindings"`
+}
+
+type bindingConfig struct {
+	Subject string `koanf:"subject"`
+	Role    string `koanf:"role"`
+	Object  string `koanf:"object"`
+	Effect  string `koanf:"effect"`
+}
+
+func (b bindingConfig) binding() model.RoleBinding {
+	effect := model.BindingEffect(b.Effect)
+	if effect == "" {
+		effect = model.Allow
+	}
+	return model.RoleBinding{Subject: b.Subject, Role: b.Role, Object: b.Object, Effect: effect}
+}
+
+// providerEntry registers one driver. The other keys are the driver's own.
+type providerEntry struct {
+	Name          string `koanf:"name"`
+	Endpoint      string `koanf:"endpoint"`
+	AllowLoopback bool   `koanf:"allowLoopback"`
+}
+
+type secretsConfig struct {
+	Env   secretsEnvConfig   `koanf:"env"`
+	Store secretsStoreConfig `koanf:"store"`
+}
+
+type secretsEnvConfig struct {
+	Allow []string `koanf:"allow"`
+}
+
+type secretsStoreConfig struct {
+	KeyFile string `koanf:"keyFile"`
+}
+
+type bootstrapConfig struct {
+	// AgentURL is where machines reach the agent listener; empty means the address that it listens on.
+	AgentURL      string        `koanf:"agentURL"`
+	AgentBinaries string        `koanf:"agentBinaries"`
+	TrustDomain   string        `koanf:"trustDomain"`
+	TokenTTL      time.Duration `koanf:"tokenTTL"`
+	Workers       int           `koanf:"workers"`
+}
+
+type pkiConfig struct {
+	Dir string `koanf:"dir"`
+}
+
+type agentConfig struct {
+	Listen string `koanf:"listen"`
+}
+
+type graphqlConfig struct {
+	Introspection       bool     `koanf:"introspection"`
+	Suggestions         bool     `koanf:"suggestions"`
+	GraphiQL            bool     `koanf:"graphiql"`
+	AllowedOrigins      []string `koanf:"allowedOrigins"`
+	PersistedOperations string   `koanf:"persistedOperations"`
+}
+
+// limitsConfig overrides the edge's limits; zero means the default.
+type limitsConfig struct {
+	BodyBytes         int           `koanf:"bodyBytes"`
+	DocumentBytes     int           `koanf:"documentBytes"`
+	Tokens            int           `koanf:"tokens"`
+	Depth             int           `koanf:"depth"`
+	Cost              int           `koanf:"cost"`
+	RootFields        int           `koanf:"rootFields"`
+	Aliases           int           `koanf:"aliases"`
+	OperationTime     time.Duration `koanf:"operationTime"`
+	LiveOperationTime time.Duration `koanf:"liveOperationTime"`
+	SocketOperations  int           `koanf:"socketOperations"`
+	SocketsPerSubject int           `koanf:"socketsPerSubject"`
+	StreamsPerSubject int           `koanf:"streamsPerSubject"`
+}
+
+func defaultConfig() config {
+	return config{
+		Listen:   "127.0.0.1:8080",
+		StateDir: "data",
+		Database: databaseConfig{MaxConns: 20},
+		Agent:    agentConfig{Listen: "127.0.0.1:8443"},
+	}
+}
+
+// configError lists every setting that is wrong, by its key.
+type configError []string
+
+func (e configError) Error() string {
+	return "the configuration is wrong:\n  " + strings.Join(e, "\n  ")
+}
+
+// loadConfig reads the file (none when path is empty) over base, then the environment over both, and judges the result.
+func loadConfig(base config, path string, environ []string) (config, error) {
+	k := koanf.New(".")
+	if path != "" {
+		if err := k.Load(file.Provider(path), yaml.Parser()); err != nil {
+			return config{}, fmt.Errorf("reading the configuration %s: %w", path, err)
+		}
+	}
+	fromEnv, problems := settingsFromEnv(environ)
+	for _, key := range slices.Sorted(maps.Keys(fromEnv)) {
+		if err := k.Set(key, fromEnv[key]); err != nil {
+			return config{}, fmt.Errorf("setting %s from the environment: %w", key, err)
+		}
+	}
+	c := base
+	if err := k.UnmarshalWithConf("", nil, koanf.UnmarshalConf{DecoderConfig: strictDecoder(&c)}); err != nil {
+		return config{}, append(problems, decodeProblems(err)...)
+	}
+	if problems = append(problems, c.problems()...); len(problems) > 0 {
+		return config{}, problems
+	}
+	return c, nil
+}
+
+func strictDecoder(c *config) *mapstructure.DecoderConfig {
+	return &mapstructure.DecoderConfig{
+		Result: c, TagName: "koanf", ErrorUnused: true, WeaklyTypedInput: false,
+		DecodeHook: mapstructure.StringToTimeDurationHookFunc(),
+	}
+}
+
+// decodeProblems turns the decoder's complaints, which name keys, into one line each.
+func decodeProblems(err error) configError {
+	var lines configError
+	for line := range strings.Lines(err.Error()) {
+		line = strings.TrimSpace(line)
+		if line != "" && !strings.HasPrefix(line, "decoding failed") {
+			lines = append(lines, line)
+		}
+	}
+	return lines
+}
+
+// settingsFromEnv finds the settings that the environment overrides: the variable of a key is COMPUTE_ and the key's path in upper
+// case, joined by `_`. Lists are written as JSON.
+func settingsFromEnv(environ []string) (map[string]any, configError) {
+	leaves := map[string]leaf{}
+	collectLeaves(reflect.TypeFor[config](), "", leaves)
+	settings, problems := map[string]any{}, configError{}
+	for _, line := range environ {
+		name, text, _ := strings.Cut(line, "=")
+		l, known := leaves[name]
+		if !known {
+			continue
+		}
+		v, err := l.parse(text)
+		if err != nil {
+			problems = append(problems, fmt.Sprintf("%s (from %s): %v", l.key, name, err))
+			continue
+		}
+		settings[l.key] = v
+	}
+	return settings, problems
+}
+
+type leaf struct {
+	key string
+	typ reflect.Type
+}
+
+func collectLeaves(t reflect.Type, prefix string, into map[string]leaf) {
+	for i := range t.NumField() {
+		f := t.Field(i)
+		key, typ := prefix+f.Tag.Get("koanf"), f.Type
+		if typ.Kind() == reflect.Pointer {
+			typ = typ.Elem()
+		}
+		if typ.Kind() == reflect.Struct {
+			collectLeaves(typ, key+".", into)
+			continue
+		}
+		into[envPrefix+strings.ToUpper(strings.ReplaceAll(key, ".", "_"))] = leaf{key: key, typ: typ}
+	}
+}
+
+func (l leaf) parse(text string) (any, error) {
+	if l.typ.Kind() == reflect.String || l.typ == reflect.TypeFor[time.Duration]() {
+		return text, nil
+	}
+	var v any
+	if err := json.Unmarshal([]byte(text), &v); err != nil {
+		return nil, errors.New("must be a number, true, false or a JSON list")
+	}
+	if f, ok := v.(float64); ok {
+		return int(f), nil
+	}
+	return v, nil
+}
+
+var (
+	tokenPattern       = regexp.MustCompile(`^[!-~]{8,4096}$`)
+	trustDomainPattern = regexp.MustCompile(`^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$`)
+)
+
+// problems lists what is wrong with settings that have the right type.
+func (c *config) problems() configError {
+	var p configError
+	add := func(key, format string, args ...any) { p = append(p, key+": "+fmt.Sprintf(format, args...)) }
+	for key, address := range map[string]string{"listen": c.Listen, "agent.listen": c.Agent.Listen} {
+		if _, _, err := net.SplitHostPort(address); err != nil {
+			add(key, "%q is not host:port", address)
+		}
+	}
+	if c.StateDir == "" {
+		add("stateDir", "must not be empty")
+	}
+	if c.Database.MaxConns < 4 || c.Database.MaxConns > 1000 {
+		add("database.maxConns", "must be 4 to 1000, not %d", c.Database.MaxConns)
+	}
+	if c.Database.URL != "" {
+		if u, err := url.Parse(c.Database.URL); err != nil || (u.Scheme != "postgres" && u.Scheme != "postgresql") {
+			add("database.url", "must be a postgres:// URL") // its text may hold a password
+		}
+	}
+	c.authProblems(add)
+	c.providerProblems(add)
+	c.bootstrapProblems(add)
+	slices.Sort(p)
+	return p
+}
+
+func (c *config) authProblems(add func(key, format string, args ...any)) {
+	seen := map[string]bool{}
+	for i, t := range c.Auth.Tokens {
+		key := fmt.Sprintf("auth.tokens[%d]", i)
+		if !tokenPattern.MatchString(t.Token) {
+			add(key+".token", "must be 8 to 4096 printable ASCII characters")
+		}
+		if seen[t.Token] {
+			add(key+".token", "is the same as an earlier one")
+		}
+		seen[t.Token] = true
+		if !strings.HasPrefix(t.Subject, "user:") && !strings.HasPrefix(t.Subject, "service:") {
+			add(key+".subject", "%q must start with user: or service:", t.Subject)
+		}
+		for j, g := range t.Groups {
+			if !strings.HasPrefix(g, "group:") {
+				add(fmt.Sprintf("%s.groups[%d]", key, j), "%q must start with group:", g)
+			}
+		}
+	}
+}
+
+func (c *config) providerProblems(add func(key, format string, args ...any)) {
+	seen := map[string]bool{}
+	for i, e := range c.Providers {
+		key := fmt.Sprintf("providers[%d]", i)
+		if _, known := drivers()[e.Name]; !known {
+			add(key+".name", "there is no driver %q; known are %s", e.Name, strings.Join(slices.Sorted(maps.Keys(drivers())), ", "))
+		}
+		if seen[e.Name] {
+			add(key+".name", "%q is registered twice", e.Name)
+		}
+		seen[e.Name] = true
+		if e.Endpoint != "" {
+			if u, err := url.Parse(e.Endpoint); err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https") || u.User != nil {
+				add(key+".endpoint", "must be an http or https URL without credentials")
+			}
+		}
+	}
+}
+
+func (c *config) bootstrapProblems(add func(key, format string, args ...any)) {
+	b := c.Bootstrap
+	if b == nil {
+		return
+	}
+	if u, err := url.Parse(b.AgentURL); b.AgentURL != "" && (err != nil || u.Scheme != "https" || u.Host == "") {
+		add("bootstrap.agentURL", "must be the https URL at which machines reach the agent listener, not %q", b.AgentURL)
+	}
+	if info, err := os.Stat(b.AgentBinaries); err != nil || !info.IsDir() {
+		reason := "is not a directory"
+		if errors.Is(err, fs.ErrNotExist) {
+			reason = "does not exist"
+		}
+		add("bootstrap.agentBinaries", "%q, the directory with the bcd binaries, %s", b.AgentBinaries, reason)
+	}
+	if !trustDomainPattern.MatchString(b.TrustDomain) {
+		add("bootstrap.trustDomain", "%q must be a lower-case DNS name", b.TrustDomain)
+	}
+	if b.TokenTTL < 0 || b.TokenTTL > 24*time.Hour {
+		add("bootstrap.tokenTTL", "must be at most 24h")
+	}
+	if b.Workers < 0 || b.Workers > 1000 {
+		add("bootstrap.workers", "must be 0 to 1000")
+	}
+}
