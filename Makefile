@@ -1,0 +1,71 @@
+# Everything a developer, CI and a newcomer types. `make help` lists it.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+
+VERSION ?= $(shell git describe --always --dirty 2>/dev/null || echo dev)
+GO_BUILD := CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X main.version=$(VERSION)"
+GO_AGENT := CGO_ENABLED=0 GOOS=linux go build -trimpath -ldflags "-s -w -X main.version=$(VERSION)"
+LINT := .cache/bin/golangci-lint
+LINT_VERSION := v2.15.0
+VULNCHECK := .cache/bin/govulncheck
+VULNCHECK_VERSION := v1.1.4
+
+.PHONY: help
+help: ## List the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 22
+
+.PHONY: run
+run: build ## Run the whole product on this machine; prints a line with URL and token when ready
+	exec bin/compute-api dev $(ARGS)
+
+.PHONY: build
+build: ## Build bin/compute-api and the agent for each architecture
+	@mkdir -p bin
+	$(GO_BUILD) -o bin/compute-api ./cmd/compute-api
+	GOARCH=amd64 $(GO_AGENT) -o bin/bcd-linux-amd64 ./cmd/bcd
+	GOARCH=arm64 $(GO_AGENT) -o bin/bcd-linux-arm64 ./cmd/bcd
+	ln -sf bcd-linux-$$(go env GOARCH) bin/bcd
+
+.PHONY: test
+test: deps verify lint lint-schema test-go ## Everything that CI runs
+
+.PHONY: check
+check: test ## The same as test
+
+.PHONY: test-go
+test-go: deps build ## All Go tests under the race detector, the npm clients among them
+	go test -race -timeout 30m ./...
+
+.PHONY: deps
+deps: ## Install what the tests need: Debian packages when root, npm packages
+	@scripts/deps
+
+.PHONY: generate
+generate: ## Regenerate the GraphQL executor
+	rm -f graph/*.generated.go
+	go tool gqlgen generate
+
+.PHONY: verify
+verify: ## Fail when generated files, modules or formatting are not up to date
+	@scripts/verify
+
+.PHONY: lint
+lint: $(LINT) ## golangci-lint
+	$(LINT) run ./...
+
+$(LINT):
+	GOBIN=$(CURDIR)/.cache/bin go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(LINT_VERSION)
+
+.PHONY: lint-schema
+lint-schema: deps ## graphql-eslint over the schema
+	cd schema && npx --no-install eslint .
+
+.PHONY: bench
+bench: build ## Load the server beside a bare handler and print the ratios
+	go run ./apitest/bench
+
+.PHONY: snapshot
+snapshot: ## Accept the present schema as the released one
+	go test ./graph/schematest -run TestSnapshot -update
