@@ -346,6 +346,8 @@ func refusal(k jsonschema.ErrorKind) string {
 		return fmt.Sprintf("must have at least %d members", k.Want)
 	case *kind.MaxProperties:
 		return fmt.Sprintf("must have at most %d members", k.Want)
+	case *kind.FalseSchema:
+		return "is not allowed here"
 	case *kind.UniqueItems:
 		return "must not repeat an item"
 	case *kind.Minimum:

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
+	"fmt"
 	"math/big"
 	"slices"
 	"strings"
@@ -23,12 +24,9 @@ func OfferID(machineType, region string) string {
 	if machineType != "" && len(plain) <= maxOfferID && plainID(machineType) && plainID(region) {
 		return plain // has at most one colon, and what comes below has two
 	}
-	h := sha256.New()
-	h.Write([]byte(machineType))
-	h.Write([]byte{0})
-	h.Write([]byte(region))
-	suffix := ":" + hex.EncodeToString(h.Sum(nil)[:16])
-	return cleanID(machineType, 48) + ":" + cleanID(region, 40) + suffix
+	// The length keeps apart what only the place of the border tells apart.
+	sum := sha256.Sum256(fmt.Appendf(nil, "%d:%s%s", len(machineType), machineType, region))
+	return cleanID(machineType, 48) + ":" + cleanID(region, 40) + ":" + hex.EncodeToString(sum[:16])
 }
 
 func plainID(s string) bool {
