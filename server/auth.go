@@ -46,6 +46,8 @@ func (s *Server) authenticate(ctx context.Context, token string) (authz.Actor, e
 	if token == "" {
 		return authz.Actor{}, refused
 	}
+	ctx, cancel := context.WithTimeout(ctx, s.config.Limits.OperationTime)
+	defer cancel()
 	actor, err := s.deps.Authenticate(ctx, token)
 	if problem.Is(err, problem.Unavailable) {
 		return authz.Actor{}, err

@@ -45,6 +45,9 @@ type Limits struct {
 	SocketsPerSubject int // open WebSockets of one caller
 	StreamsPerSubject int // open Server-Sent Events streams of one caller
 	PendingSockets    int // open WebSockets whose caller is not known yet
+
+	PointsPerSecond int // of cost, that one caller gets back; a REST call and the cheapest operation take one
+	PointsAtMost    int // that one caller can save up
 }
 
 func defaultLimits() Limits {
@@ -68,6 +71,9 @@ func defaultLimits() Limits {
 		SocketsPerSubject: 100,
 		StreamsPerSubject: 100,
 		PendingSockets:    1_000,
+
+		PointsPerSecond: 20_000,
+		PointsAtMost:    100_000,
 	}
 }
 
@@ -90,6 +96,8 @@ func (l Limits) withDefaults() (Limits, error) {
 		{"socketsPerSubject", &l.SocketsPerSubject, d.SocketsPerSubject},
 		{"streamsPerSubject", &l.StreamsPerSubject, d.StreamsPerSubject},
 		{"pendingSockets", &l.PendingSockets, d.PendingSockets},
+		{"pointsPerSecond", &l.PointsPerSecond, d.PointsPerSecond},
+		{"pointsAtMost", &l.PointsAtMost, d.PointsAtMost},
 	}
 	for _, c := range counts {
 		if *c.set < 0 {

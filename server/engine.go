@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"maps"
-	"slices"
+	"math"
 	"strings"
 	"time"
 
@@ -17,6 +17,7 @@ import (
 	"github.com/vektah/gqlparser/v2/validator"
 	"github.com/vektah/gqlparser/v2/validator/rules"
 
+	"better/compute/authz"
 	"better/compute/internal/problem"
 )
 
@@ -38,6 +39,7 @@ type engine struct {
 	exec       *executor.Executor
 	presenter  presenter
 	metrics    *metrics
+	meter      *meter
 	config     Config
 	rules      *rules.Rules
 	documents  *lru.Cache[string, *ast.QueryDocument]
@@ -45,7 +47,7 @@ type engine struct {
 	live       map[string]bool
 }
 
-func newEngine(schema graphql.ExecutableSchema, config Config, p presenter, m *metrics) (*engine, error) {
+func newEngine(schema graphql.ExecutableSchema, config Config, p presenter, m *metrics, points *meter) (*engine, error) {
 	documents, err := lru.New[string, *ast.QueryDocument](cachedDocuments)
 	if err != nil {
 		return nil, err
@@ -55,7 +57,7 @@ func newEngine(schema graphql.ExecutableSchema, config Config, p presenter, m *m
 		return nil, err
 	}
 	e := &engine{
-		schema: schema, presenter: p, metrics: m, config: config,
+		schema: schema, presenter: p, metrics: m, meter: points, config: config,
 		rules: validationRules(config.Suggestions), documents: documents, operations: persisted, live: map[string]bool{},
 	}
 	for _, f := range liveFields {
@@ -113,7 +115,21 @@ func (e *engine) prepare(ctx context.Context, params *graphql.RawParams) (*opera
 		op.price(resp)
 		return nil, resp
 	}
+	if err := charge(ctx, e.meter, op.cost.Requested); err != nil {
+		return nil, e.refuse(ctx, err)
+	}
 	return op, nil
+}
+
+// charge takes points from the context's caller, or is RATE_LIMITED with details.retryAfterSeconds.
+func charge(ctx context.Context, m *meter, points int) error {
+	actor, _ := authz.ActorFrom(ctx)
+	wait := m.charge(actor.Subject, points)
+	if wait == 0 {
+		return nil
+	}
+	return problem.New(problem.RateLimited, "You have used up what one caller may ask for in a short time.").
+		With("rule", "points").With("retryAfterSeconds", int(math.Ceil(wait.Seconds())))
 }
 
 // document gives the parsed and validated document of a text. Equal texts share one, which nothing changes any more.
@@ -204,13 +220,11 @@ func (op *operation) price(resp *graphql.Response) {
 }
 
 func asErrors(list gqlerror.List) []error {
-	return slices.Collect(func(yield func(error) bool) {
-		for _, err := range list {
-			if !yield(err) {
-				return
-			}
-		}
-	})
+	errs := make([]error, len(list))
+	for i, err := range list {
+		errs[i] = err
+	}
+	return errs
 }
 
 // documentOfRequest is the executor's query cache: it holds just the document that prepare has put into the request's context,

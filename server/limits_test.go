@@ -28,7 +28,7 @@ func newTestEngine(t testing.TB, config Config) *engine {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e, err := newEngine(graph.NewExecutableSchema(graph.Config{Resolvers: root{}}), config, presenter{slog.New(slog.DiscardHandler)}, m)
+	e, err := newEngine(graph.NewExecutableSchema(graph.Config{Resolvers: root{}}), config, presenter{slog.New(slog.DiscardHandler)}, m, newMeter(config.Limits.PointsPerSecond, config.Limits.PointsAtMost))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -327,6 +327,56 @@ func cpuTime(t testing.TB) time.Duration {
 		t.Fatal(err)
 	}
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+func TestMeter(t *testing.T) {
+	t.Parallel()
+	now := time.Unix(0, 0)
+	m := newMeter(10, 100)
+	m.now = func() time.Time { return now }
+	if wait := m.charge("a", 100); wait != 0 {
+		t.Errorf("a whole burst waits %v", wait)
+	}
+	if wait := m.charge("a", 20); wait != 2*time.Second {
+		t.Errorf("20 points at 10 a second take %v", wait)
+	}
+	if wait := m.charge("b", 1); wait != 0 {
+		t.Errorf("another caller waits %v", wait)
+	}
+	now = now.Add(2 * time.Second)
+	if wait := m.charge("a", 20); wait != 0 {
+		t.Errorf("after the wait it waits %v", wait)
+	}
+	if wait := m.charge("a", 0); wait == 0 {
+		t.Error("an operation that returns nothing is free")
+	}
+	now = now.Add(time.Hour)
+	if wait := m.charge("a", 1_000_000); wait != 0 {
+		t.Errorf("more than can be saved up waits %v", wait)
+	}
+	now = now.Add(time.Hour)
+	m.sweep(now)
+	if len(m.callers) != 0 {
+		t.Errorf("callers with all their points are remembered: %v", m.callers)
+	}
+}
+
+func TestRateLimit(t *testing.T) {
+	t.Parallel()
+	w := setup(t, func(c *Config) { c.Limits.PointsPerSecond, c.Limits.PointsAtMost = 1, 5 })
+	w.post(t, `{ providerAccounts(tenantId: "t", first: 4) { nodes { id } } }`) // 5 points
+	c := w.connect(t, tokenAlice)
+	c.subscribe("1", `{ a: viewer { subject } b: viewer { subject } c: viewer { subject } d: viewer { subject } }`)
+	c.expect(`{"id":"1","type":"error","payload":[{"message":"You have used up what one caller may ask for in a short time.","extensions":{"code":"RATE_LIMITED"…`)
+	for _, header := range [][]string{nil, {"Accept", typeGraphQL}} {
+		resp, body := w.post(t, `{ a: viewer { subject } b: viewer { subject } c: viewer { subject } d: viewer { subject } }`, header...)
+		if code, _, _ := firstError(t, body); resp.StatusCode != 429 || code != "RATE_LIMITED" || resp.Header.Get("Retry-After") == "" {
+			t.Errorf("%v: %d %s %v", header, resp.StatusCode, body, resp.Header)
+		}
+	}
+	if resp, _ := w.post(t, `{ viewer { subject } }`, "Authorization", "Bearer "+tokenBob); resp.StatusCode != 200 {
+		t.Errorf("another caller: %d", resp.StatusCode)
+	}
 }
 
 func TestRefusalsAreCounted(t *testing.T) {

@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -215,11 +216,26 @@ func (s *Server) readBody(next http.Handler) http.Handler {
 	})
 }
 
+// chargeCall takes one point for a call of the REST interface.
+func (s *Server) chargeCall(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if err := charge(r.Context(), s.meter, 1); err != nil {
+			s.metrics.limit("points")
+			s.refuse(w, r, err)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
 // refuse answers an error in the form of the interface that was called, with the status of its code.
 func (s *Server) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	prob := problem.From(err)
 	if prob.Code == problem.Unauthenticated {
 		w.Header().Set("WWW-Authenticate", "Bearer")
+	}
+	if seconds, ok := prob.Details["retryAfterSeconds"].(int); ok && prob.Code == problem.RateLimited {
+		w.Header().Set("Retry-After", strconv.Itoa(seconds))
 	}
 	s.fail(w, r, prob.Code.HTTPStatus(), prob)
 }

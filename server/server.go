@@ -49,6 +49,7 @@ type Server struct {
 	presenter presenter
 	metrics   *metrics
 	engine    *engine
+	meter     *meter
 	now       func() time.Time
 
 	sockets *gate // by subject
@@ -76,7 +77,8 @@ func New(deps Deps) (*Server, error) {
 	if s.metrics, err = newMetrics(deps.Metrics); err != nil {
 		return nil, fmt.Errorf("registering metrics: %w", err)
 	}
-	if s.engine, err = newEngine(deps.Schema, s.config, s.presenter, s.metrics); err != nil {
+	s.meter = newMeter(limits.PointsPerSecond, limits.PointsAtMost)
+	if s.engine, err = newEngine(deps.Schema, s.config, s.presenter, s.metrics, s.meter); err != nil {
 		return nil, err
 	}
 	return s, nil
@@ -96,7 +98,7 @@ func (s *Server) Handler() http.Handler {
 		r.Use(s.checkOrigin, s.requireActor, s.readBody)
 		r.HandleFunc(graphqlPath, s.serveGraphQL)
 		if s.deps.REST != nil {
-			r.Mount(restPath, s.deps.REST)
+			r.With(s.chargeCall).Mount(restPath, s.deps.REST)
 		}
 	})
 	r.Get("/healthz", s.serveHealth)

@@ -51,19 +51,14 @@ func (s *Server) serveGraphQL(w http.ResponseWriter, r *http.Request) {
 	s.serveOnce(w, r, params, answer)
 }
 
-// serveOnce executes a query or mutation. As the specification has it, what was not executed is 400 in its own media type and
-// 200 in application/json, which a proxy could have sent as well.
+// serveOnce executes a query or mutation.
 func (s *Server) serveOnce(w http.ResponseWriter, r *http.Request, params *graphql.RawParams, answer string) {
 	op, refusal := s.engine.prepare(r.Context(), params)
 	if refusal == nil && op.kind() == ast.Subscription {
 		refusal = s.engine.refuse(r.Context(), problem.New(problem.InvalidInput, "A subscription needs a stream: use WebSocket, or POST with Accept: %s.", typeEvents))
 	}
 	if refusal != nil {
-		status := http.StatusBadRequest
-		if answer == typeJSON && params.Query != "" {
-			status = http.StatusOK
-		}
-		writeResponse(w, status, answer, refusal)
+		writeResponse(w, refusalStatus(w, params, answer, refusal), answer, refusal)
 		return
 	}
 	if op.kind() != ast.Query && r.Method != http.MethodPost {
@@ -75,6 +70,21 @@ func (s *Server) serveOnce(w http.ResponseWriter, r *http.Request, params *graph
 		writeResponse(w, http.StatusOK, answer, resp)
 		return nil
 	})
+}
+
+// refusalStatus is the status of what was not executed. As the specification has it, that is 400 in its own media type and 200
+// in application/json, which a proxy could have sent as well; a caller over its rate gets 429 in both.
+func refusalStatus(w http.ResponseWriter, params *graphql.RawParams, answer string, refusal *graphql.Response) int {
+	if firstCode(refusal) == string(problem.RateLimited) {
+		if details, ok := refusal.Errors[0].Extensions["details"].(map[string]any); ok {
+			w.Header().Set("Retry-After", fmt.Sprint(details["retryAfterSeconds"]))
+		}
+		return http.StatusTooManyRequests
+	}
+	if answer == typeJSON && params.Query != "" {
+		return http.StatusOK
+	}
+	return http.StatusBadRequest
 }
 
 // readParams reads the request from the body of a POST or the query string of a GET. The status goes with the error.

@@ -21,8 +21,8 @@ func (s *Server) serveEvents(w http.ResponseWriter, r *http.Request, params *gra
 	release, ok := s.streams.enter(actor.Subject)
 	if !ok {
 		s.metrics.limit("streams_per_subject")
-		w.Header().Set("Retry-After", "1")
-		s.refuse(w, r, problem.New(problem.RateLimited, "You have too many open streams.").With("limit", s.config.Limits.StreamsPerSubject))
+		s.refuse(w, r, problem.New(problem.RateLimited, "You have too many open streams.").
+			With("limit", s.config.Limits.StreamsPerSubject).With("retryAfterSeconds", 1))
 		return
 	}
 	defer release()

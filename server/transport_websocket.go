@@ -109,8 +109,8 @@ func (s *Server) serveSocket(w http.ResponseWriter, r *http.Request) {
 	if conn.Subprotocol() != socketSubprotocol {
 		c.close(closeBadSubprotocol, "Subprotocol not acceptable")
 	}
+	defer c.end()
 	c.read(ctx, operations, release)
-	c.end()
 }
 
 // end waits for everything that the connection started.
@@ -145,10 +145,12 @@ func (c *socket) read(ctx, operations context.Context, known func()) {
 			c.close(closeTooManyInits, "Too many initialisation requests")
 		default:
 			late.Stop()
-			known()
 			initialized, leave := c.init(operations, m.payload)
 			defer leave() // once: a second init closes the connection
 			operations = initialized
+			if c.acked {
+				known()
+			}
 		}
 	}
 }
@@ -176,6 +178,7 @@ func (c *socket) init(ctx context.Context, payload map[string]any) (context.Cont
 		leave = func() { expiry.Stop(); release() }
 	}
 	c.acked = true
+	requestOf(ctx).subject = actor.Subject
 	ctx = authz.WithActor(ctx, actor)
 	_ = c.send(message{Type: messageAck})
 	c.tasks.Go(func() { c.keepAlive(ctx) })
