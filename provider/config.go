@@ -363,7 +363,7 @@ func refusal(k jsonschema.ErrorKind) string {
 	case *kind.Dependency:
 		return "also needs " + strings.Join(k.Missing, ", ")
 	}
-	return "does not fit the provider's config schema at " + strings.Join(k.KeywordPath(), "/")
+	return "does not fit the provider's config schema"
 }
 
 // foldName drops case and everything but letters and digits, so that API-KEY, api_key and apiKey are one name. Case is folded as

@@ -46,9 +46,6 @@ func FuzzReference(f *testing.F) {
 	f.Fuzz(func(t *testing.T, s string) {
 		r, err := ParseReference(s)
 		if err != nil {
-			if s != "" && strings.Contains(err.Error(), s) {
-				t.Fatalf("the error shows %q", s)
-			}
 			return
 		}
 		if r.String() != s {
