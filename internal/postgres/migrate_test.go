@@ -102,6 +102,33 @@ func TestMigrateSurvivesBeingKilledAnywhere(t *testing.T) {
 	}
 }
 
+func TestMigrationAndItsRecordCommitTogether(t *testing.T) {
+	t.Parallel()
+	db := open(t, emptyDatabase(t))
+	for _, step := range []func(context.Context, *postgres.DB) error{postgres.Migrate, postgres.MigrateDown} {
+		if err := step(t.Context(), db); err != nil {
+			t.Fatal(err)
+		}
+	}
+	before := objects(t, db)
+	_, err := db.ExecContext(t.Context(), "ALTER TABLE bun_migrations ADD CONSTRAINT refused CHECK (name = '')")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := postgres.Migrate(t.Context(), db); err == nil {
+		t.Fatal("a migration passed that could not be recorded")
+	}
+	if diff := cmp.Diff(before, objects(t, db)); diff != "" {
+		t.Errorf("the migration stayed without its record: %s", diff)
+	}
+	if _, err := db.ExecContext(t.Context(), "ALTER TABLE bun_migrations DROP CONSTRAINT refused"); err != nil {
+		t.Fatal(err)
+	}
+	if err := postgres.Migrate(t.Context(), db); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func TestMigrateWaitsNoLongerThanItsCaller(t *testing.T) {
 	t.Parallel()
 	db := open(t, emptyDatabase(t))

@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -20,6 +21,12 @@ type child struct {
 	done    chan struct{}
 }
 
+// ours are the settings of every server. A failed statement is not logged: its text holds what callers sent.
+var ours = []string{
+	"listen_addresses=", "unix_socket_permissions=0700", "max_connections=50", "shared_buffers=64MB",
+	"log_min_messages=log", "log_checkpoints=off",
+}
+
 func startChild(bin Binaries, p paths, account *account, settings []string) (*child, error) {
 	log, err := os.OpenFile(p.log, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
@@ -27,9 +34,7 @@ func startChild(bin Binaries, p paths, account *account, settings []string) (*ch
 	}
 	defer log.Close()
 	args := []string{"-D", p.data, "-k", p.socket}
-	for _, setting := range append([]string{
-		"listen_addresses=", "unix_socket_permissions=0700", "max_connections=50", "shared_buffers=64MB", "log_checkpoints=off",
-	}, settings...) {
+	for _, setting := range slices.Concat(ours, settings) {
 		args = append(args, "-c", setting)
 	}
 	cmd := bin.command(context.Background(), account, "postgres", args...)
@@ -90,6 +95,9 @@ func (c *child) stop(ctx context.Context) error {
 // initialise makes the data directory aside and renames it when it is complete, so that a half-made one is never used.
 func initialise(ctx context.Context, bin Binaries, p paths, account *account) error {
 	unfinished := p.data + ".init"
+	if err := os.RemoveAll(unfinished); err != nil {
+		return fmt.Errorf("removing an unfinished data directory: %w", err)
+	}
 	if err := account.mkdir(unfinished); err != nil {
 		return fmt.Errorf("making the data directory: %w", err)
 	}

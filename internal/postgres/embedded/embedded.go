@@ -82,6 +82,9 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 }
 
 func (s *Server) start(ctx context.Context, finder *Finder, account *account, settings []string) error {
+	if err := s.paths.clearSocket(); err != nil {
+		return err
+	}
 	if err := account.mkdir(s.paths.socket); err != nil {
 		return fmt.Errorf("making the socket's directory: %w", err)
 	}
@@ -195,7 +198,7 @@ func (s *Server) release() error {
 	var err error
 	s.released.Do(func() {
 		if s.paths.socketIsTemporary {
-			err = os.RemoveAll(s.paths.socket)
+			err = s.paths.clearSocket()
 		}
 		err = errors.Join(err, s.lock.Close())
 	})

@@ -239,6 +239,36 @@ func TestDirectoryThatIsNoDataDirectoryIsRefused(t *testing.T) {
 	}
 }
 
+func TestDirectoryInTheSocketsPlaceIsNotRemoved(t *testing.T) {
+	t.Parallel()
+	dir := stateDir(t)
+	precious := filepath.Join(dir, "pg.run", "precious")
+	if err := os.MkdirAll(precious, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Start(t.Context(), Options{StateDir: dir}); err == nil || !strings.Contains(err.Error(), "pg.run") {
+		t.Fatalf("got %v, want a refusal that names the directory", err)
+	}
+	if _, err := os.Stat(precious); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestFailedStatementsAreNotLogged(t *testing.T) {
+	t.Parallel()
+	s := start(t, stateDir(t))
+	if err := query(t.Context(), s, "SELECT 'precious'::int"); err == nil {
+		t.Fatal("the statement did not fail")
+	}
+	text, err := os.ReadFile(s.paths.log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if bytes.Contains(text, []byte("precious")) || !bytes.Contains(text, []byte("starting PostgreSQL")) {
+		t.Errorf("the log is:\n%s", text)
+	}
+}
+
 func TestStartThatFailsSaysWhyAndLeavesNothing(t *testing.T) {
 	t.Parallel()
 	dir := stateDir(t)

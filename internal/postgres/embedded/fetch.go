@@ -36,7 +36,7 @@ func (s search) aptInstall(ctx context.Context) ([]Binaries, error) {
 	s.log.InfoContext(ctx, "installing the package postgresql")
 	install := func() error {
 		_, err := tool(ctx, "/", []string{"DEBIAN_FRONTEND=noninteractive"}, s.AptGet,
-			"install", "-y", "-q", "--no-install-recommends", "postgresql")
+			"install", "-y", "-q", "--no-install-recommends", "-o", "DPkg::Lock::Timeout=60", "postgresql")
 		return err
 	}
 	if first := install(); first != nil {

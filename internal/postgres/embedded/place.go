@@ -57,11 +57,8 @@ func userName(uid uint32) string {
 	return id
 }
 
-// mkdir makes a directory that only the account, or we ourselves, may enter, in place of what was there.
+// mkdir makes a directory that only the account, or we ourselves, may enter.
 func (a *account) mkdir(path string) error {
-	if err := os.RemoveAll(path); err != nil {
-		return err
-	}
 	if err := os.Mkdir(path, 0o700); err != nil {
 		return err
 	}
@@ -82,7 +79,22 @@ type paths struct {
 }
 
 // socketLimit is what the kernel takes for a Unix socket's path, without the file name that postgres appends.
-const socketLimit = 107 - len("/.s.PGSQL.5432")
+const socketLimit = 107 - len("/"+socketFile)
+
+const socketFile = ".s.PGSQL.5432"
+
+// clearSocket removes the socket's directory with what postgres leaves in it, and nothing else: a directory of that name that
+// is somebody's own makes it fail.
+func (p paths) clearSocket() error {
+	for _, path := range []string{
+		filepath.Join(p.socket, socketFile), filepath.Join(p.socket, socketFile+".lock"), p.socket,
+	} {
+		if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return fmt.Errorf("clearing the socket's directory: %w", err)
+		}
+	}
+	return nil
+}
 
 // elsewhere holds the data of root's servers whose account may not enter the state directory.
 const elsewhere = "/var/lib/compute-postgres"
@@ -112,14 +124,17 @@ func place(stateDir string, log *slog.Logger) (paths, *account, error) {
 		return paths{}, nil, err
 	}
 	p := paths{
-		lock:     filepath.Join(state, "lock"),
+		lock:     filepath.Join(state, "pg.lock"),
 		data:     dataIn(home),
-		socket:   filepath.Join(home, "run"),
-		log:      filepath.Join(home, "postgres.log"),
-		packages: filepath.Join(home, "packages"),
+		socket:   filepath.Join(home, "pg.run"),
+		log:      filepath.Join(home, "pg.log"),
+		packages: filepath.Join(home, "pg.packages"),
 	}
 	if len(p.socket) > socketLimit {
 		p.socket, p.socketIsTemporary = filepath.Join(os.TempDir(), "compute-pg-"+key(state)), true
+	}
+	if len(p.socket) > socketLimit {
+		return paths{}, nil, fmt.Errorf("%s is too long a path for a Unix socket: choose a shorter state directory, or set TMPDIR", p.socket)
 	}
 	return p, account, nil
 }
