@@ -1,0 +1,436 @@
+package secret
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/uptrace/bun"
+	"go.uber.org/goleak"
+
+	"better/compute/authz"
+	"better/compute/internal/postgres"
+	"better/compute/internal/postgres/pgtest"
+	"better/compute/internal/problem"
+	"better/compute/model"
+	"better/compute/provider"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m, pgtest.IgnoreServer()) }
+
+const canary = "canary-5f1d-value"
+
+type bundle struct {
+	*Service
+	db  *postgres.DB
+	env map[string]string
+}
+
+// setup gives a service with a key, two variables of which one is allowed, and a manager and a viewer of tenant t1.
+func setup(t *testing.T) *bundle {
+	t.Helper()
+	db := pgtest.New(t)
+	decider, err := authz.New(db, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = authz.EnsureBindings(t.Context(), db, []model.RoleBinding{
+		{Subject: "user:manager", Role: "provider-manager", Object: "compute-tenant/t1", Effect: model.Allow},
+		{Subject: "user:manager", Role: "provider-manager", Object: "compute-tenant/t2", Effect: model.Allow},
+		{Subject: "user:viewer", Role: "provider-viewer", Object: "compute-tenant/t1", Effect: model.Allow},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &bundle{db: db, env: map[string]string{"ALLOWED": canary, "DATABASE_URL": canary}}
+	b.Service = New(Deps{DB: db, Authz: decider, Key: newKey(t), EnvAllow: []string{"ALLOWED", "UNSET"}, LookupEnv: b.lookup})
+	return b
+}
+
+func (b *bundle) lookup(name string) (string, bool) {
+	v, ok := b.env[name]
+	return v, ok
+}
+
+func newKey(t testing.TB) *Key {
+	t.Helper()
+	raw := make([]byte, keySize)
+	_, _ = rand.Read(raw)
+	key, err := NewKey(raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return key
+}
+
+func as(ctx context.Context, subject string) context.Context {
+	return authz.WithActor(ctx, authz.Actor{Subject: subject})
+}
+
+func (b *bundle) put(t testing.TB, tenantID, name, value string) {
+	t.Helper()
+	_, err := b.Put(as(t.Context(), "user:manager"), model.PutSecretInput{TenantID: tenantID, Name: name, Value: value})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (b *bundle) wantUnresolved(t testing.TB, tenantID, reference string) {
+	t.Helper()
+	value, err := b.Resolve(t.Context(), tenantID, reference)
+	e, ok := errors.AsType[*provider.Error](err)
+	if !ok || e.Class != provider.SecretUnresolved {
+		t.Fatalf("%s: got %v, %v", reference, value.Reveal(), err)
+	}
+	if strings.Contains(err.Error(), canary) {
+		t.Fatalf("%s: the error shows the value: %v", reference, err)
+	}
+}
+
+func TestValueShowsNothing(t *testing.T) {
+	t.Parallel()
+	v := NewValue(canary)
+	holder := struct {
+		V Value
+		P *Value
+		m map[string]Value
+	}{v, &v, map[string]Value{"x": v}}
+	var log bytes.Buffer
+	slog.New(slog.NewJSONHandler(&log, nil)).Info("x", "v", v, "p", &v, "holder", holder)
+	slog.New(slog.NewTextHandler(&log, nil)).Info("x", "v", v, "p", &v, "holder", holder)
+	asJSON, err := json.Marshal(holder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, _ := v.MarshalText()
+	out := []string{log.String(), string(asJSON), string(text), v.String(), fmt.Errorf("failed: %w, %v", errors.New("x"), v).Error()}
+	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%X", "%d", "%T", "%10.3s"} {
+		out = append(out, fmt.Sprintf(verb, v), fmt.Sprintf(verb, &v), fmt.Sprintf(verb, holder), fmt.Sprintf(verb, &holder))
+	}
+	for _, s := range out {
+		if strings.Contains(s, canary) || strings.Contains(s, fmt.Sprintf("%x", canary)) {
+			t.Errorf("shown in %q", s)
+		}
+	}
+	if v.Reveal() != canary || (Value{}).Reveal() != "" {
+		t.Error("Reveal gives something else")
+	}
+}
+
+func TestRoundTrip(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	multiLine := "-----BEGIN KEY-----\r\nabc\n\tdef\n-----END KEY-----"
+	for given, want := range map[string]string{
+		canary:                        canary,
+		" \t\r\n" + canary + "\v\f\n": canary,
+		multiLine + "\n":              multiLine,
+		"a b":                         "a b",
+		strings.Repeat("x", 64<<10):   strings.Repeat("x", 64<<10),
+	} {
+		b.put(t, "t1", "sim", given)
+		got, err := b.Resolve(t.Context(), "t1", "secret://sim")
+		if err != nil || got.Reveal() != want {
+			t.Errorf("%.40q came back as %.40q, %v", given, got.Reveal(), err)
+		}
+	}
+}
+
+func TestPutRefuses(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	ctx := as(t.Context(), "user:manager")
+	for name, c := range map[string]struct {
+		in   model.PutSecretInput
+		want []string
+	}{
+		"everything":       {model.PutSecretInput{TenantID: "t 1", Name: "A", Value: ""}, []string{"tenantId", "name", "value"}},
+		"a name too long":  {model.PutSecretInput{TenantID: "t1", Name: strings.Repeat("a", 64), Value: "x"}, []string{"name"}},
+		"a new line":       {model.PutSecretInput{TenantID: "t1\n", Name: "a\n", Value: "x"}, []string{"tenantId", "name"}},
+		"only white space": {model.PutSecretInput{TenantID: "t1", Name: "a", Value: " \n"}, []string{"value"}},
+		"a control":        {model.PutSecretInput{TenantID: "t1", Name: "a", Value: canary + "\x1b"}, []string{"value"}},
+		"a NUL":            {model.PutSecretInput{TenantID: "t1", Name: "a", Value: canary + "\x00x"}, []string{"value"}},
+		"not ASCII":        {model.PutSecretInput{TenantID: "t1", Name: "a", Value: canary + "é"}, []string{"value"}},
+		"more than 64 KiB": {model.PutSecretInput{TenantID: "t1", Name: "a", Value: strings.Repeat("x", 64<<10+1)}, []string{"value"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := b.Put(ctx, c.in)
+			wantCode(t, err, problem.InvalidInput)
+			got := []string{}
+			for _, i := range problem.From(err).Details["issues"].([]problem.Issue) {
+				got = append(got, i.Path)
+			}
+			if diff := cmp.Diff(c.want, got); diff != "" {
+				t.Error(diff)
+			}
+			if strings.Contains(fmt.Sprint(err), canary) {
+				t.Error("the error shows the value")
+			}
+		})
+	}
+	if n := count(t, b.db, "secrets"); n != 0 {
+		t.Errorf("%d secrets are stored", n)
+	}
+}
+
+func wantCode(t testing.TB, err error, code problem.Code) {
+	t.Helper()
+	if !problem.Is(err, code) {
+		t.Fatalf("got %v, want %s", err, code)
+	}
+}
+
+func count(t testing.TB, db *postgres.DB, table string) (n int) {
+	t.Helper()
+	if err := db.NewRaw("SELECT count(*) FROM ?", bun.Ident(table)).Scan(t.Context(), &n); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+func TestWhoMay(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	put := model.PutSecretInput{TenantID: "t1", Name: "a", Value: "x"}
+	for subject, want := range map[string]problem.Code{"": problem.Unauthenticated, "user:viewer": problem.Forbidden, "user:nobody": problem.Forbidden} {
+		ctx := t.Context()
+		if subject != "" {
+			ctx = as(ctx, subject)
+		}
+		_, err := b.Put(ctx, put)
+		wantCode(t, err, want)
+		_, err = b.Delete(ctx, model.DeleteSecretInput{TenantID: "t1", Name: "a"})
+		wantCode(t, err, want)
+	}
+	_, err := b.List(as(t.Context(), "user:nobody"), "t1")
+	wantCode(t, err, problem.Forbidden)
+	_, err = b.List(t.Context(), "")
+	wantCode(t, err, problem.Unauthenticated)
+	_, err = b.List(as(t.Context(), "user:nobody"), "")
+	wantCode(t, err, problem.InvalidInput)
+}
+
+func TestListAndDelete(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	viewer, manager := as(t.Context(), "user:viewer"), as(t.Context(), "user:manager")
+	if secrets, err := b.List(viewer, "t1"); err != nil || secrets == nil || len(secrets) != 0 {
+		t.Fatalf("an empty store lists %v, %v", secrets, err)
+	}
+	b.put(t, "t1", "b", "x")
+	b.put(t, "t1", "a", "x")
+	b.put(t, "t2", "other", "x")
+	b.put(t, "t1", "b", canary)
+	secrets, err := b.List(viewer, "t1")
+	if err != nil || len(secrets) != 2 || secrets[0].Name != "a" || secrets[1].Name != "b" {
+		t.Fatalf("got %v, %v", secrets, err)
+	}
+	if !secrets[1].UpdatedAt.After(secrets[1].CreatedAt.Time) {
+		t.Error("a second put leaves updatedAt as it was")
+	}
+	for _, want := range []bool{true, false} {
+		deleted, err := b.Delete(manager, model.DeleteSecretInput{TenantID: "t1", Name: "b"})
+		if err != nil || deleted.Deleted != want {
+			t.Errorf("got %v, %v, want %v", deleted, err, want)
+		}
+	}
+	b.wantUnresolved(t, "t1", "secret://b")
+	var actions []string
+	err = b.db.NewRaw("SELECT action FROM audit_log WHERE action LIKE '%Secret' ORDER BY id").Scan(t.Context(), &actions)
+	if diff := cmp.Diff([]string{putAction, putAction, putAction, putAction, deleteAction}, actions); diff != "" || err != nil {
+		t.Error("audit rows", err, diff)
+	}
+}
+
+func TestReferencesThatDoNotResolve(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.put(t, "t1", "sim", canary)
+	b.env["EMPTY"], b.env["BAD"] = "  ", canary+"\x7f"
+	b.Service.env["EMPTY"], b.Service.env["BAD"] = true, true
+	for _, reference := range []string{
+		"", canary, "secret://SIM", "secret://none", "secret://../sim", "env://DATABASE_URL", "env://UNSET", "env://EMPTY", "env://BAD",
+		"env://allowed", "vault://sim#token",
+	} {
+		b.wantUnresolved(t, "t1", reference)
+	}
+	b.wantUnresolved(t, "t2", "secret://sim")
+	if v, err := b.Resolve(t.Context(), "t2", "env://ALLOWED"); err != nil || v.Reveal() != canary {
+		t.Errorf("the allowed variable gives %v", err)
+	}
+	_, notAllowed := b.Resolve(t.Context(), "t1", "env://DATABASE_URL")
+	_, notSet := b.Resolve(t.Context(), "t1", "env://UNSET")
+	if strings.ReplaceAll(notAllowed.Error(), "DATABASE_URL", "UNSET") != notSet.Error() {
+		t.Error("a reference can tell what the server's environment has")
+	}
+}
+
+func TestWithoutKey(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.put(t, "t1", "sim", canary)
+	b.Service.key = nil
+	_, err := b.Put(as(t.Context(), "user:manager"), model.PutSecretInput{TenantID: "t1", Name: "a", Value: "x"})
+	wantCode(t, err, problem.InvalidConfig)
+	b.wantUnresolved(t, "t1", "secret://sim")
+	b.Service.key = newKey(t)
+	b.wantUnresolved(t, "t1", "secret://sim")
+}
+
+func TestDatabaseAway(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	db, err := postgres.Open(t.Context(), postgres.Options{URL: "postgres://localhost:1/none?connect_timeout=1", MaxConns: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	b.Service.db = db
+	_, err = b.Resolve(t.Context(), "t1", "secret://sim")
+	if provider.ClassOf(err) != provider.Unavailable {
+		t.Errorf("got %v", err)
+	}
+}
+
+// TestSealedBytes proves that what is stored opens only where it was sealed, and as it was sealed.
+func TestSealedBytes(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.put(t, "t1", "sim", canary)
+	b.put(t, "t1", "other", canary)
+	row, found, err := readSealed(t.Context(), b.db, "t1", "sim")
+	if err != nil || !found {
+		t.Fatal(found, err)
+	}
+	other, _, err := readSealed(t.Context(), b.db, "t1", "other")
+	if err != nil || bytes.Equal(row.Sealed, other.Sealed) {
+		t.Error("equal values are sealed alike")
+	}
+	if bytes.Contains(row.Sealed, []byte(canary)) {
+		t.Fatal("the value is stored in clear")
+	}
+	store := func(tenantID, name string, sealed []byte) {
+		t.Helper()
+		_, err := b.db.NewRaw(`INSERT INTO secrets (tenant_id, name, key_id, sealed) VALUES (?, ?, ?, ?)
+			ON CONFLICT (tenant_id, name) DO UPDATE SET sealed = excluded.sealed`, tenantID, name, row.KeyID, sealed).Exec(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	store("t2", "sim", row.Sealed)
+	b.wantUnresolved(t, "t2", "secret://sim")
+	store("t1", "moved", row.Sealed)
+	b.wantUnresolved(t, "t1", "secret://moved")
+	for i := range row.Sealed {
+		tampered := bytes.Clone(row.Sealed)
+		tampered[i] ^= 1
+		if _, err := b.key.open("t1", "sim", sealedRow{row.KeyID, tampered}); err == nil {
+			t.Fatalf("a flipped bit in byte %d goes unnoticed", i)
+		}
+	}
+	for _, cut := range [][]byte{nil, {1}, row.Sealed[:24], row.Sealed[:len(row.Sealed)-1]} {
+		store("t1", "sim", append([]byte{}, cut...))
+		b.wantUnresolved(t, "t1", "secret://sim")
+	}
+	store("t1", "sim", row.Sealed)
+	if v, err := b.Resolve(t.Context(), "t1", "secret://sim"); err != nil || v.Reveal() != canary {
+		t.Errorf("what is put back does not resolve: %v", err)
+	}
+	if bytes.Equal(b.key.context("ab", "c"), b.key.context("a", "bc")) {
+		t.Error("two places read alike")
+	}
+}
+
+// TestNoPlaintextInStatements listens to every statement that Bun sends.
+func TestNoPlaintextInStatements(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	listener := &statements{}
+	b.db.DB.AddQueryHook(listener)
+	b.put(t, "t1", "sim", canary)
+	if _, err := b.Resolve(t.Context(), "t1", "secret://sim"); err != nil {
+		t.Fatal(err)
+	}
+	all := listener.all()
+	if !strings.Contains(all, "INSERT INTO secrets") {
+		t.Fatal("the listener hears nothing")
+	}
+	for _, form := range []string{canary, fmt.Sprintf("%x", canary)} {
+		if strings.Contains(all, form) {
+			t.Error("a statement shows the value")
+		}
+	}
+}
+
+type statements struct {
+	mu   sync.Mutex
+	seen strings.Builder
+}
+
+func (s *statements) BeforeQuery(ctx context.Context, _ *bun.QueryEvent) context.Context { return ctx }
+
+func (s *statements) AfterQuery(_ context.Context, e *bun.QueryEvent) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.seen.WriteString(e.Query + "\n")
+}
+
+func (s *statements) all() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.seen.String()
+}
+
+func TestKeyFile(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "secret.key")
+	if _, err := LoadKey(path); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("no file: %v", err)
+	}
+	keys := make([]*Key, 16)
+	var wg sync.WaitGroup
+	for i := range keys {
+		wg.Go(func() { keys[i], _ = LoadOrCreateKey(path) })
+	}
+	wg.Wait()
+	for _, k := range keys {
+		if k == nil || k.id != keys[0].id {
+			t.Fatal("starters that race got different keys")
+		}
+	}
+	if again, err := LoadKey(path); err != nil || again.id != keys[0].id {
+		t.Errorf("the file gives another key: %v", err)
+	}
+	if left, _ := os.ReadDir(filepath.Dir(path)); len(left) != 1 {
+		t.Errorf("%d files are left, want 1", len(left))
+	}
+	if info, _ := os.Stat(path); info.Mode().Perm() != 0o600 {
+		t.Errorf("the mode is %v", info.Mode())
+	}
+	if err := os.Chmod(path, 0o640); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := LoadOrCreateKey(path); err == nil {
+		t.Error("a key that the group can read is taken")
+	}
+	if err := os.WriteFile(path+"2", []byte("short"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := LoadOrCreateKey(path + "2"); err == nil {
+		t.Error("a short key is taken")
+	}
+	if _, err := LoadOrCreateKey(filepath.Join(path, "no", "directory")); err == nil {
+		t.Error("a key is made nowhere")
+	}
+}
