@@ -269,6 +269,8 @@ func (h *Host) LinkDown() {
 func (h *Host) LinkUp() {
 	h.t.Helper()
 	command(h.t, "ip", "link", "set", h.cable(), "up")
+	// Else we would go on believing for a while that nobody is there.
+	command(h.t, "ip", "neighbour", "flush", "to", h.Address.String())
 }
 
 // StopSSHD ends the SSH server and every session: connections are refused.
