@@ -63,7 +63,9 @@ func newCloud(mode model.ClaimMode) *cloud {
 
 func (c *cloud) Manifest() provider.Manifest { return c.manifest }
 
-func (c *cloud) Open(context.Context, provider.Account) (provider.Client, error) { return &client{c}, nil }
+func (c *cloud) Open(context.Context, provider.Account) (provider.Client, error) {
+	return &client{c}, nil
+}
 
 // next scripts the answers of the next calls of a method.
 func (c *cloud) next(method string, faults ...fault) {
@@ -205,9 +207,10 @@ func (c *cloud) leaked(joined map[string]bool) int {
 	return n
 }
 
-func failsWith(class provider.Class) fault { return fault{err: provider.Errorf(class, "scripted %s", class)} }
+func failsWith(class provider.Class) fault {
+	return fault{err: provider.Errorf(class, "scripted %s", class)}
+}
 
 func failsAfter(class provider.Class) fault {
 	return fault{err: provider.Errorf(class, "scripted %s", class), after: true}
 }
-
