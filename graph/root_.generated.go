@@ -2761,18 +2761,6 @@ A JSON object. As an input it must be an object; what it may hold is said where 
 scalar JSON
 
 """
-Asks gqlgen to call a resolver for the field. It has no effect on what clients see.
-"""
-directive @goField(
-  "True: the field has a resolver of its own."
-  forceResolver: Boolean
-  "The name of the Go field."
-  name: String
-  "True: absent and null are told apart."
-  omittable: Boolean
-) on INPUT_FIELD_DEFINITION | FIELD_DEFINITION
-
-"""
 An object that can be read again by its id alone.
 """
 interface Node {
