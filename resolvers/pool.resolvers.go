@@ -37,7 +37,7 @@ func (r *queryResolver) Pool(ctx context.Context, tenantID string, poolID string
 
 func (r *queryResolver) Pools(ctx context.Context, tenantID string, includeArchived *bool, first *int, after *string) (*model.Connection[model.Pool], error) {
 	return r.Resolver.Pools.Page(ctx, pool.PageInput{
-		TenantID: tenantID, IncludeArchived: includeArchived, First: first, After: after,
+		TenantID: tenantID, IncludeArchived: includeArchived != nil && *includeArchived, First: first, After: after,
 	})
 }
 
