@@ -20,7 +20,7 @@ import (
 
 	"better/compute/authz"
 	"better/compute/internal/postgres"
-	"better/compute/model"
+	"better/compute/pool"
 	"better/compute/provideraccount"
 )
 
@@ -42,14 +42,11 @@ type Deps struct {
 	DB       *postgres.DB
 	Authz    *authz.Decider
 	Accounts *provideraccount.Service
-	// Pool reads a pool of the tenant and keeps it from being archived until the transaction ends; NOT_FOUND when there is none.
-	Pool func(ctx context.Context, tx bun.IDB, tenantID, poolID string) (*model.Pool, error)
+	Pools    *pool.Service
 	// Options is nil in a deployment that is not set up for installing agents.
 	Options *Options
-	// MintToken makes a join token of 256 random bits, and its SHA-256, which is all that is stored.
-	MintToken func(bootstrapID string, generation int) (token string, hash []byte)
-	Timing    Timing
-	Log       *slog.Logger
+	Timing  Timing
+	Log     *slog.Logger
 }
 
 // Service is what callers do with runs. Every exported method decides first whether the caller may.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/uptrace/bun"
 
+	"better/compute/host"
 	"better/compute/model"
 	"better/compute/provider"
 )
@@ -207,9 +208,10 @@ func (r *Reconciler) deliver(ctx context.Context, w *work, b provider.Bootstrapp
 		return &out, nil
 	}
 	generation := w.Generation + 1
-	token, hash := r.MintToken(w.ID, generation)
+	token, hash := host.MintToken(w.ID, generation)
 	err := r.write(ctx, w, fields{
-		"token_hash": hash, "token_expires_at": fromNow(r.tokenTTL()), "generation": generation, "delivered_at": nil, "install_ref": nil,
+		"token_hash": hash, "token_expires_at": fromNow(r.tokenTTL()), "token_used_at": nil, "token_key_hash": nil,
+		"generation": generation, "delivered_at": nil, "install_ref": nil,
 		"step": "delivering the agent", "updated_at": now,
 	})
 	if err != nil {

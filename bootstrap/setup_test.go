@@ -2,8 +2,6 @@ package bootstrap
 
 import (
 	"context"
-	"crypto/sha256"
-	"fmt"
 	"io"
 	"log/slog"
 	"strings"
@@ -20,6 +18,7 @@ import (
 	"better/compute/internal/postgres/pgtest"
 	"better/compute/internal/problem"
 	"better/compute/model"
+	"better/compute/pool"
 	"better/compute/provider"
 	"better/compute/provideraccount"
 	"better/compute/secret"
@@ -61,15 +60,10 @@ func setup(t *testing.T, mode model.ClaimMode) *bench {
 		DB: b.db, Authz: decider, Registry: registry, Log: log, Secrets: secret.New(secret.Deps{DB: b.db, Authz: decider}),
 	})
 	b.deps = Deps{
-		DB: b.db, Authz: decider, Accounts: accounts, Pool: poolOf,
+		DB: b.db, Authz: decider, Accounts: accounts, Pools: pool.New(pool.Deps{DB: b.db, Authz: decider}),
 		Options: &Options{
 			AgentBinary: func(string) (io.ReadCloser, error) { return io.NopCloser(strings.NewReader("agent")), nil },
 			JoinURL:     "https://127.0.0.1:8443", CAPin: "sha256:pin",
-		},
-		MintToken: func(id string, generation int) (string, []byte) {
-			token := fmt.Sprintf("token-of-%s-%d", id, generation)
-			hash := sha256.Sum256([]byte(token))
-			return token, hash[:]
 		},
 		Timing: Timing{
 			Poll: time.Millisecond, PollMax: 5 * time.Millisecond, Retry: time.Millisecond, RetryMax: 5 * time.Millisecond,
@@ -89,18 +83,6 @@ func setup(t *testing.T, mode model.ClaimMode) *bench {
 
 func as(ctx context.Context, subject string) context.Context {
 	return authz.WithActor(ctx, authz.Actor{Subject: subject})
-}
-
-func poolOf(ctx context.Context, tx bun.IDB, tenantID, poolID string) (*model.Pool, error) {
-	var p []*model.Pool
-	err := tx.NewSelect().Model(&p).ModelTableExpr("pools AS pool").Where("id = ?", poolID).Where("tenant_id = ?", tenantID).For("SHARE").Scan(ctx)
-	if err == nil && len(p) == 0 {
-		return nil, problem.New(problem.NotFound, "There is no such pool.")
-	}
-	if err != nil {
-		return nil, err
-	}
-	return p[0], nil
 }
 
 func (b *bench) exec(query string, args ...any) {

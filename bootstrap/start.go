@@ -191,7 +191,7 @@ func (s *Service) create(ctx context.Context, tx bun.Tx, p *plan) (*run, error) 
 }
 
 func (s *Service) checkPool(ctx context.Context, tx bun.IDB, tenantID, poolID string) error {
-	pool, err := s.Pool(ctx, tx, tenantID, poolID)
+	pool, err := s.Pools.ForBootstrap(ctx, tx, tenantID, poolID)
 	if err != nil {
 		return err
 	}
