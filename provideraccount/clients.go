@@ -56,6 +56,19 @@ func (c *clients) get(ctx context.Context, a *model.ProviderAccount) (*entry, er
 	return e, nil
 }
 
+// begin is get for a call that starts right away: when another call has just retired the client, there is a newer one to be had.
+func (c *clients) begin(ctx context.Context, a *model.ProviderAccount) (*entry, error) {
+	for {
+		e, err := c.get(ctx, a)
+		if err != nil {
+			return nil, err
+		}
+		if err = e.begin(true); err != errRetired {
+			return e, err
+		}
+	}
+}
+
 // isNewer also looks at the birth: an account that was deleted and made again under the same key has the same id, and starts to count
 // its versions anew.
 func isNewer(a, than *model.ProviderAccount) bool {
@@ -116,6 +129,8 @@ type entry struct {
 	rejected bool // the provider refused the credentials
 }
 
+var errRetired error = provider.Errorf(provider.Unavailable, "The account was changed while it was in use; try again.")
+
 // begin admits a call. Once the provider has refused the credentials, calls that need them fail at once, so that an account with a
 // revoked token does not get the tenant locked out; an update makes a new entry, and a check by hand asks again.
 func (e *entry) begin(needsCredentials bool) error {
@@ -123,7 +138,7 @@ func (e *entry) begin(needsCredentials bool) error {
 	defer e.mu.Unlock()
 	switch {
 	case e.retired:
-		return provider.Errorf(provider.Unavailable, "The account was changed while it was in use; try again.")
+		return errRetired
 	case e.rejected && needsCredentials:
 		return provider.Errorf(provider.Auth,
 			"The provider has refused these credentials; update the account, or check it once they work again.")

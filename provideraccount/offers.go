@@ -69,7 +69,7 @@ func (s *Service) Machines(ctx context.Context, in GetInput) ([]*model.Machine, 
 }
 
 // ask makes one live call that a caller waits for, under the limits.
-func ask[T any](ctx context.Context, s *Service, at GetInput, capability string, call func(context.Context, provider.Client) (T, error)) (T, error) {
+func ask[T any](ctx context.Context, s *Service, at GetInput, capability string, do func(context.Context, provider.Client) (T, error)) (T, error) {
 	var none T
 	account, err := selectAccount(ctx, s.db.DB, at.TenantID, at.AccountID)
 	if err != nil {
@@ -78,18 +78,19 @@ func ask[T any](ctx context.Context, s *Service, at GetInput, capability string,
 	if err := s.supports(account.Provider, capability); err != nil {
 		return none, err
 	}
-	e, err := s.clients.get(ctx, account)
-	if err != nil {
-		return none, err
-	}
-	ctx, cancel := context.WithTimeout(ctx, callDeadline)
+	ctx, cancel := context.WithTimeout(ctx, s.limits.deadline)
 	defer cancel()
 	release, err := s.limits.take(ctx, account)
 	if err != nil {
 		return none, err
 	}
 	defer release()
-	answer, err := call(ctx, e.guarded())
+	e, err := s.clients.begin(ctx, account)
+	if err != nil {
+		return none, provider.Problem(account.Provider, err)
+	}
+	answer, err := do(ctx, e.client)
+	e.end(err)
 	if err != nil {
 		return none, provider.Problem(account.Provider, err)
 	}
@@ -113,7 +114,8 @@ func (s *Service) supports(providerName, capability string) error {
 // callLimits bounds the calls in flight. A call takes its account's slot first, then its provider's, then the replica's, so what
 // waits for a narrow limit never holds a wide one.
 type callLimits struct {
-	replica *semaphore.Weighted
+	deadline time.Duration
+	replica  *semaphore.Weighted
 
 	mu        sync.Mutex
 	accounts  map[string]*slots
@@ -128,6 +130,7 @@ type slots struct {
 
 func newCallLimits() *callLimits {
 	return &callLimits{
+		deadline:  callDeadline,
 		replica:   semaphore.NewWeighted(callsPerReplica),
 		accounts:  map[string]*slots{},
 		providers: map[string]*slots{},
