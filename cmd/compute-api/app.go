@@ -141,19 +141,16 @@ func (a *app) wire() error {
 	if err != nil {
 		return err
 	}
-	runs, err := bootstrap.New(bootstrap.Deps{
-		DB: a.db, Authz: a.decider, Log: a.log, Options: options, MintToken: host.MintToken,
-		Accounts: bootstrap.Accounts{
-			Account: accounts.Account, LockForUse: accounts.LockForUse, Manifest: accounts.Manifest, Open: accounts.Open,
-		},
-		Pool: a.pools.ForBootstrap,
-	})
+	deps := bootstrap.Deps{
+		DB: a.db, Authz: a.decider, Log: a.log, Options: options, Accounts: accounts, Pools: a.pools,
+	}
+	runs, err := bootstrap.New(deps)
 	if err != nil {
 		return err
 	}
 	hosts := host.New(host.Deps{DB: a.db, Authz: a.decider, CA: ca, MarkJoined: bootstrap.MarkJoined, Log: a.log})
 	if options != nil {
-		if a.worker, err = bootstrap.NewWorker(runs, a.config.Bootstrap.Workers); err != nil {
+		if a.worker, err = bootstrap.NewWorker(bootstrap.NewReconciler(deps), a.config.Bootstrap.Workers); err != nil {
 			return err
 		}
 		a.agents = host.NewServer(hosts, ca, a.log)
@@ -164,7 +161,7 @@ func (a *app) wire() error {
 func (a *app) wireServer(accounts *provideraccount.Service, runs *bootstrap.Service, hosts *host.Service) (err error) {
 	schema := graph.NewExecutableSchema(graph.Config{Resolvers: &resolvers.Resolver{
 		Accounts: accounts, Bootstraps: runs, Hosts: hosts, Pools: a.pools, Secrets: a.secrets, Authz: a.decider,
-		Watcher: &bootstrap.Watcher{DB: a.db, Authz: a.decider, Hub: a.hub},
+		Watcher: &bootstrap.Watcher{Runs: runs, Hub: a.hub},
 	}})
 	shim := &rest.Service{Accounts: accounts, Bootstraps: runs, Log: a.log}
 	a.api, err = server.New(server.Deps{
@@ -254,7 +251,7 @@ func (a *app) runBehindMigrations(ctx context.Context, started func(context.Cont
 	group.Go(func() error { return a.hub.Run(ctx) })
 	group.Go(func() error { return a.prune(ctx) })
 	if a.worker != nil {
-		group.Go(func() error { return a.worker.Run(ctx) })
+		group.Go(func() error { return a.work(ctx) })
 	}
 	group.Go(func() error {
 		if err := started(ctx); err != nil {
@@ -285,6 +282,20 @@ func (a *app) prepareDatabase(ctx context.Context) error {
 		case <-time.After(time.Second):
 		}
 	}
+}
+
+// work drives runs until ctx ends; steps that go on then get time to come to an end.
+func (a *app) work(ctx context.Context) error {
+	if err := a.worker.Start(ctx); err != nil {
+		return err
+	}
+	<-ctx.Done()
+	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+	defer cancel()
+	if err := a.worker.Stop(grace); err != nil {
+		return fmt.Errorf("stopping the job worker: %w", err)
+	}
+	return nil
 }
 
 // prune deletes old events once an hour.

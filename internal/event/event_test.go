@@ -51,7 +51,7 @@ func (b bundle) write(ctx context.Context, bootstrap, typ string) error {
 }
 
 func TestMain(m *testing.M) {
-	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("better/compute/internal/postgres/embedded.startChild.func1"))
+	goleak.VerifyTestMain(m, pgtest.IgnoreServer())
 }
 
 // Writers commit late, in any order, and sometimes not at all. A naive reader by id loses a fifth of such events.
