@@ -1,0 +1,331 @@
+package host_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"better/compute/agent"
+	"better/compute/host"
+	"better/compute/internal/pki"
+	"better/compute/model"
+)
+
+// serve starts the agent listener and returns its address.
+func (b *bundle) serve(t *testing.T) string {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := host.NewServer(b.hosts, b.ca, slog.New(slog.DiscardHandler))
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if err := server.ServeTLS(ln, "", ""); !errors.Is(err, http.ErrServerClosed) {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(func() {
+		_ = server.Close()
+		wg.Wait()
+	})
+	return ln.Addr().String()
+}
+
+// clientTLS trusts the listener, and has the certificate if one is given.
+func (b *bundle) clientTLS(key crypto.Signer, certificate string, t *testing.T) *tls.Config {
+	t.Helper()
+	// The listener's name is a URI; package agent shows how it is verified.
+	c := &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12} //nolint:gosec // see above
+	if certificate != "" {
+		c.Certificates = []tls.Certificate{{Certificate: [][]byte{leafOf(t, certificate).Raw}, PrivateKey: key}}
+	}
+	return c
+}
+
+// post sends one request on a connection of its own.
+func post(t *testing.T, address string, config *tls.Config, path, body string) (status int, answer map[string]any) {
+	t.Helper()
+	conn, err := tls.Dial("tcp", address, config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	status, answer, err = exchange(conn, path, body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return status, answer
+}
+
+func exchange(conn net.Conn, path, body string) (status int, answer map[string]any, err error) {
+	_ = conn.SetDeadline(time.Now().Add(20 * time.Second))
+	_, err = fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: h\r\nContent-Length: %d\r\n\r\n%s", path, len(body), body)
+	if err != nil {
+		return 0, nil, err
+	}
+	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil {
+		return 0, nil, err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	return resp.StatusCode, answer, json.NewDecoder(resp.Body).Decode(&answer)
+}
+
+func codeOf(answer map[string]any) (code, reason string) {
+	e, _ := answer["error"].(map[string]any)
+	details, _ := e["details"].(map[string]any)
+	code, _ = e["code"].(string)
+	reason, _ = details["reason"].(string)
+	return code, reason
+}
+
+func marshal(t *testing.T, v any) string {
+	t.Helper()
+	text, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+func TestListenerRefuses(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	address := b.serve(t)
+	_, token := b.run(t)
+	good := marshal(t, joinRequest(t, token, newKey(t)))
+	for name, tc := range map[string]struct {
+		path, body string
+		code       string
+	}{
+		"unknown field":    {"/v1/join", strings.Replace(good, `"clock"`, `"clok":1,"clock"`, 1), "INVALID_INPUT"},
+		"duplicate key":    {"/v1/join", strings.Replace(good, `"clock"`, `"clock":"","clock"`, 1), "INVALID_INPUT"},
+		"trailing data":    {"/v1/join", good + "{}", "INVALID_INPUT"},
+		"wrong type":       {"/v1/join", `{"token":1}`, "INVALID_INPUT"},
+		"NUL":              {"/v1/join", strings.Replace(good, `"h"`, `"\u0000"`, 1), "INVALID_INPUT"},
+		"not JSON":         {"/v1/join", "token", "INVALID_INPUT"},
+		"empty":            {"/v1/join", "", "INVALID_INPUT"},
+		"too large":        {"/v1/join", strings.Replace(good, "{", "{"+strings.Repeat(" ", 16<<10), 1), "PAYLOAD_TOO_LARGE"},
+		"no certificate":   {"/v1/heartbeat", `{"agentVersion":"1","clock":"","uptimeSeconds":1}`, "UNAUTHENTICATED"},
+		"no certificate 2": {"/v1/renew", `{"csr":""}`, "UNAUTHENTICATED"},
+		"no such call":     {"/v1/leave", `{}`, "NOT_FOUND"},
+	} {
+		_, answer := post(t, address, b.clientTLS(nil, "", t), tc.path, tc.body)
+		if code, _ := codeOf(answer); code != tc.code {
+			t.Errorf("%s: %s, want %s", name, code, tc.code)
+		}
+	}
+	if status, answer := post(t, address, b.clientTLS(nil, "", t), "/v1/join", good); status != http.StatusOK {
+		t.Errorf("the good one: %v", answer)
+	}
+}
+
+func TestListenerSpeaksTLS13Only(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	address := b.serve(t)
+	old := b.clientTLS(nil, "", t)
+	old.MaxVersion = tls.VersionTLS12
+	if conn, err := tls.Dial("tcp", address, old); err == nil {
+		_ = conn.Close()
+		t.Error("TLS 1.2 is spoken")
+	}
+	cached := b.clientTLS(nil, "", t)
+	cached.ClientSessionCache = tls.NewLRUClientSessionCache(1)
+	for range 2 {
+		conn, err := tls.Dial("tcp", address, cached)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := exchange(conn, "/v1/leave", "{}"); err != nil {
+			t.Error(err)
+		}
+		if conn.ConnectionState().DidResume {
+			t.Error("a session was resumed")
+		}
+		_ = conn.Close()
+	}
+}
+
+func TestListenerRefusesOtherCAs(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	address := b.serve(t)
+	p, key := b.joined(t)
+	thief, err := pki.Init(t.TempDir(), "compute.test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	forged, err := thief.SignHost(pki.HostProfile{
+		TenantID: p.TenantID, HostID: p.HostID, PublicKey: key.Public(), Now: time.Now(), Life: time.Hour,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := b.clientTLS(nil, "", t)
+	config.Certificates = []tls.Certificate{{Certificate: [][]byte{forged.DER}, PrivateKey: key}}
+	conn, err := tls.Dial("tcp", address, config)
+	if err == nil {
+		_, answer, exchangeErr := exchange(conn, "/v1/heartbeat", `{}`)
+		_ = conn.Close()
+		if exchangeErr == nil {
+			t.Errorf("a forged certificate got %v", answer)
+		}
+	}
+	// A certificate of the right CA that was never written down is as good as none.
+	unwritten, err := b.ca.SignHost(pki.HostProfile{
+		TenantID: p.TenantID, HostID: p.HostID, PublicKey: key.Public(), Now: time.Now(), Life: time.Hour,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.Certificates = []tls.Certificate{{Certificate: [][]byte{unwritten.DER}, PrivateKey: key}}
+	status, answer := post(t, address, config, "/v1/heartbeat", `{"agentVersion":"1","clock":"","uptimeSeconds":1}`)
+	if _, reason := codeOf(answer); status != http.StatusForbidden || reason != "HOST_REMOVED" {
+		t.Errorf("a certificate that was never written down: %d %v", status, answer)
+	}
+}
+
+func TestRemovalCountsOnAnOpenConnection(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	address := b.serve(t)
+	_, token := b.run(t)
+	key := newKey(t)
+	out, err := b.hosts.Join(t.Context(), joinRequest(t, token, key))
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, err := tls.Dial("tcp", address, b.clientTLS(key, out.Certificate, t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	const beat = `{"agentVersion":"1","clock":"","uptimeSeconds":1}`
+	for range 3 {
+		if status, answer, err := exchange(conn, "/v1/heartbeat", beat); status != http.StatusOK {
+			t.Fatalf("heartbeat: %d %v %v", status, answer, err)
+		}
+	}
+	if _, err := b.hosts.Remove(b.admin, model.RemoveHostInput{TenantID: tenant, HostID: out.HostID}); err != nil {
+		t.Fatal(err)
+	}
+	status, answer, err := exchange(conn, "/v1/heartbeat", beat)
+	if _, reason := codeOf(answer); err != nil || status != http.StatusForbidden || reason != "HOST_REMOVED" {
+		t.Errorf("after the removal: %d %v %v", status, answer, err)
+	}
+	if _, err := conn.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+		t.Errorf("the connection is still open: %v", err)
+	}
+	renewal := marshal(t, host.RenewRequest{CSR: csrFor(t, key, x509.CertificateRequest{})})
+	status, answer = post(t, address, b.clientTLS(key, out.Certificate, t), "/v1/renew", renewal)
+	if _, reason := codeOf(answer); status != http.StatusForbidden || reason != "HOST_REMOVED" {
+		t.Errorf("renewing on a new connection: %d %v", status, answer)
+	}
+}
+
+func TestCertificateThatEndsOnAnOpenConnection(t *testing.T) {
+	t.Parallel()
+	b := setup(t, func(d *host.Deps) { d.CertificateLife = 2 * time.Second })
+	address := b.serve(t)
+	_, token := b.run(t)
+	key := newKey(t)
+	out, err := b.hosts.Join(t.Context(), joinRequest(t, token, key))
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, err := tls.Dial("tcp", address, b.clientTLS(key, out.Certificate, t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	deadline := time.Now().Add(20 * time.Second)
+	for {
+		status, answer, err := exchange(conn, "/v1/heartbeat", `{"agentVersion":"1","clock":"","uptimeSeconds":1}`)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if status == http.StatusUnauthorized {
+			if time.Now().Before(out.NotAfter.Time) {
+				t.Errorf("it ended early: %v", answer)
+			}
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("a certificate that has ended still works")
+		}
+	}
+}
+
+// The two ends of the protocol are written apart, so this is where they meet: bcd's own code against the listener.
+func TestAgentLivesItsWholeLife(t *testing.T) {
+	t.Parallel()
+	// So short a life that each heartbeat or two is told to renew.
+	b := setup(t, func(d *host.Deps) { d.CertificateLife, d.Heartbeat = 4*time.Second, time.Second })
+	address := b.serve(t)
+	_, token := b.run(t)
+	dir := t.TempDir()
+	for path, text := range map[string]string{
+		"etc/machine-id": machineID + "\n", "sys/class/dmi/id/product_serial": serial + "\n", "token": token,
+	} {
+		if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, path)), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, path), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var log bytes.Buffer
+	cfg := agent.Config{
+		Server: "https://" + address, CAPin: b.ca.Pin(), TokenFile: filepath.Join(dir, "token"),
+		StateDir: filepath.Join(dir, "state"), Root: dir,
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	ended := make(chan error, 1)
+	go func() { ended <- agent.New(cfg, "test", slog.New(slog.NewJSONHandler(&log, nil))).Run(ctx) }()
+
+	deadline := time.Now().Add(30 * time.Second)
+	for b.count(t, `SELECT count(*) FROM host_certificates`) < 3 {
+		select {
+		case err := <-ended:
+			t.Fatalf("the agent ended: %v\n%s", err, &log)
+		case <-time.After(20 * time.Millisecond):
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("the agent does not renew")
+		}
+	}
+	hostID := b.texts(t, `SELECT id FROM hosts`)[0]
+	if _, err := b.hosts.Remove(b.admin, model.RemoveHostInput{TenantID: tenant, HostID: hostID}); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case err := <-ended:
+		if !errors.Is(err, agent.ErrRemoved) {
+			t.Errorf("the agent ended with %v, want ErrRemoved", err)
+		}
+	case <-time.After(20 * time.Second):
+		t.Fatal("the agent does not hear of its removal")
+	}
+	if strings.Contains(log.String(), token) {
+		t.Error("the token is in the agent's log")
+	}
+}
