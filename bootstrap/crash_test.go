@@ -228,18 +228,19 @@ func TestLeaseIsRenewed(t *testing.T) {
 	t.Parallel()
 	b := setup(t, model.ClaimToken)
 	r := NewReconciler(b.deps)
-	r.Timing.Lease = 300 * time.Millisecond
+	r.Timing.Lease = 1500 * time.Millisecond
 	runID := b.start(b.machine("box", "k"))
 	b.cloud.hook = func(method string) {
 		if method != "identify" {
 			return
 		}
-		end := time.After(4 * r.Timing.Lease)
+		end, tick := time.After(2*r.Timing.Lease), time.NewTicker(20*time.Millisecond)
+		defer tick.Stop()
 		for {
 			select {
 			case <-end:
 				return
-			default:
+			case <-tick.C:
 				if next, err := b.rec.Step(t.Context(), runID); err != nil || next.Done || next.After == 0 {
 					t.Errorf("a second worker got in: %+v, %v", next, err)
 				}

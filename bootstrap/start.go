@@ -208,14 +208,15 @@ func (s *Service) checkPool(ctx context.Context, tx bun.IDB, tenantID, poolID st
 	return issues.Err()
 }
 
-// insert writes the row. It waits for a transaction that is just writing the same one, and is errReplay when that commits.
+// insert writes the row. It waits for a transaction that is just writing the same one, and is errReplay when that commits. The
+// operation id derives from the id, so whichever of the two is found taken, it is the same run.
 func insert(ctx context.Context, tx bun.IDB, p *plan, jobID int64) (*run, error) {
 	created := new(run)
 	err := tx.NewRaw(`
 		INSERT INTO bootstraps AS b (id, tenant_id, account_id, pool_id, machine_id, offer_id, created_by, operation_id, status,
 			deadline_at, job_id)
 		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-		ON CONFLICT (id) DO NOTHING
+		ON CONFLICT DO NOTHING
 		RETURNING `+withNow,
 		p.run.ID, p.run.TenantID, p.run.AccountID, p.run.PoolID, p.run.MachineID, p.run.OfferID, p.run.CreatedBy, p.run.OperationID,
 		p.change.to, fromNow(p.change.limit), jobID).Scan(ctx, created)
