@@ -251,8 +251,10 @@ func spoil(body []byte, change func(map[string]any)) []byte {
 	walk = func(v any) {
 		switch v := v.(type) {
 		case map[string]any:
-			for _, child := range v {
-				walk(child)
+			for name, child := range v {
+				if name != "labels" { // a map of the caller's own words, not an object with fields
+					walk(child)
+				}
 			}
 			change(v)
 		case []any:

@@ -1,0 +1,248 @@
+package providertest
+
+import (
+	"context"
+	"encoding/json"
+	"regexp"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"better/compute/model"
+	"better/compute/provider"
+)
+
+var (
+	idPattern     = regexp.MustCompile(`\A[A-Za-z0-9._:-]{1,128}\z`)
+	regionPattern = regexp.MustCompile(`\A[a-z0-9][a-z0-9._-]{0,62}\z`)
+	gpuPattern    = regexp.MustCompile(`\A[A-Za-z0-9-]{1,32}\z`)
+	amountPattern = regexp.MustCompile(`\A[0-9]+(\.[0-9]+)?\z`)
+)
+
+// offers lists them and checks each by itself.
+func offers(t *testing.T, a *Account) map[string]*model.Offer {
+	t.Helper()
+	list, err := a.Client.Offers(limit(t))
+	if err != nil {
+		t.Fatalf("offers: %v", err)
+	}
+	byID := map[string]*model.Offer{}
+	for _, o := range list {
+		if byID[o.ID] != nil {
+			t.Errorf("offer %s comes twice", o.ID)
+		}
+		byID[o.ID] = o
+		checkOffer(t, o)
+	}
+	return byID
+}
+
+func checkOffer(t *testing.T, o *model.Offer) {
+	t.Helper()
+	wrong := func(what string, value any) {
+		t.Helper()
+		t.Errorf("offer %q: %s %v", o.ID, what, value)
+	}
+	if !idPattern.MatchString(o.ID) {
+		wrong("id", o.ID)
+	}
+	if o.Kind != model.Metal && o.Kind != model.VPS {
+		wrong("kind", o.Kind)
+	}
+	if !regionPattern.MatchString(o.Region) || o.ProviderRegion == "" {
+		wrong("region", []string{o.Region, o.ProviderRegion})
+	}
+	if o.Name == "" || o.ObservedAt.IsZero() || o.Disks == nil {
+		wrong("has no name, time or (empty) disks:", o)
+	}
+	if o.Arch != nil && *o.Arch != "amd64" && *o.Arch != "arm64" {
+		wrong("arch", *o.Arch)
+	}
+	if o.VCPU != nil && *o.VCPU <= 0 || o.MemoryGiB != nil && *o.MemoryGiB <= 0 {
+		wrong("size that means unknown and is not nil:", o)
+	}
+	for _, d := range o.Disks {
+		checkDisk(t, o.ID, d)
+	}
+	checkGPU(t, o.ID, o.GPU)
+	checkPrice(t, o.ID, o.Price)
+	switch o.Availability {
+	case model.Available, model.Limited, model.OutOfStock, model.AvailabilityUnknown:
+	default:
+		wrong("availability", o.Availability)
+	}
+}
+
+func checkDisk(t *testing.T, id string, d *model.Disk) {
+	t.Helper()
+	media := map[string]bool{"nvme": true, "ssd": true, "hdd": true, "unknown": true}
+	if d.SizeGB <= 0 || d.Count <= 0 || !media[d.Media] {
+		t.Errorf("offer %q: disk %+v", id, *d)
+	}
+}
+
+func checkGPU(t *testing.T, id string, g *model.GPU) {
+	t.Helper()
+	if g == nil {
+		return
+	}
+	if !gpuPattern.MatchString(g.Model) || g.Vendor == "" || g.Count <= 0 || g.MemoryGiB != nil && *g.MemoryGiB <= 0 {
+		t.Errorf("offer %q: GPU %+v", id, *g)
+	}
+}
+
+func checkPrice(t *testing.T, id string, p *model.Price) {
+	t.Helper()
+	if p == nil {
+		return
+	}
+	if p.Hourly == nil && p.Monthly == nil || len(p.Currency) != 3 {
+		t.Errorf("offer %q: price %+v", id, *p)
+	}
+	for _, amount := range []*string{p.Hourly, p.Monthly, p.Setup} {
+		if amount != nil && !amountPattern.MatchString(*amount) {
+			t.Errorf("offer %q: amount %q", id, *amount)
+		}
+	}
+}
+
+func machines(t *testing.T, a *Account) map[string]*model.Machine {
+	t.Helper()
+	list, err := a.Client.Machines(limit(t))
+	if err != nil {
+		t.Fatalf("machines: %v", err)
+	}
+	byID := map[string]*model.Machine{}
+	for _, m := range list {
+		if byID[m.ID] != nil {
+			t.Errorf("machine %s comes twice", m.ID)
+		}
+		byID[m.ID] = m
+		if !idPattern.MatchString(m.ID) || m.Kind != model.Metal && m.Kind != model.VPS || m.Addresses == nil || m.Status == "" {
+			t.Errorf("machine %+v", *m)
+		}
+		if m.OfferID != nil && !idPattern.MatchString(*m.OfferID) {
+			t.Errorf("machine %s: offer id %q", m.ID, *m.OfferID)
+		}
+	}
+	return byID
+}
+
+// lasting is what of an offer must be equal in two listings.
+func lasting(offers map[string]*model.Offer) map[string]string {
+	kept := map[string]string{}
+	for id, o := range offers {
+		c := *o
+		c.ObservedAt, c.Availability = model.Time{}, ""
+		text, _ := json.Marshal(c)
+		kept[id] = string(text)
+	}
+	return kept
+}
+
+func testOffers(t *testing.T, a *Account) {
+	if err := a.Client.Check(limit(t)); err != nil {
+		t.Errorf("check: %v", err)
+	}
+	first := offers(t, a)
+	if len(first) == 0 {
+		t.Fatal("no offers")
+	}
+	if a.OfferID != "" && first[a.OfferID] == nil {
+		t.Errorf("offer %s is not listed", a.OfferID)
+	}
+	if diff := cmp.Diff(lasting(first), lasting(offers(t, a))); diff != "" {
+		t.Errorf("a second listing differs (-first +second):\n%s", diff)
+	}
+}
+
+func testMachines(t *testing.T, a *Account) {
+	if got := machines(t, a); a.MachineID != "" && got[a.MachineID] == nil {
+		t.Errorf("machine %s is not listed", a.MachineID)
+	}
+}
+
+// testSameLists compares with a provider in good health.
+func testSameLists(t *testing.T, c Config, a *Account) {
+	plain := c.Plain.Arrange(t)
+	defer func() { _ = plain.Client.Close() }()
+	if diff := cmp.Diff(lasting(offers(t, plain)), lasting(offers(t, a))); diff != "" {
+		t.Errorf("offers (-plain +here):\n%s", diff)
+	}
+	if want, got := len(machines(t, plain)), len(machines(t, a)); want != got {
+		t.Errorf("%d machines, want %d", got, want)
+	}
+}
+
+// testRepeatedPage is about an end: with the items that came, or with an error, but not never.
+func testRepeatedPage(t *testing.T, a *Account) {
+	list, err := a.Client.Offers(limit(t))
+	if err != nil {
+		failed(t, a, "offers", err, provider.InvalidResponse)
+		return
+	}
+	seen := map[string]bool{}
+	for _, o := range list {
+		if seen[o.ID] {
+			t.Errorf("offer %s comes twice", o.ID)
+		}
+		seen[o.ID] = true
+	}
+}
+
+func testMissingPrice(t *testing.T, a *Account) {
+	for _, o := range offers(t, a) {
+		if o.Price == nil {
+			return
+		}
+	}
+	t.Error("every offer has a price")
+}
+
+func testUnknownGPU(t *testing.T, a *Account) {
+	for _, o := range offers(t, a) {
+		if o.GPU != nil && o.GPU.Vendor == "unknown" {
+			return
+		}
+	}
+	t.Error("no offer has a GPU of an unknown vendor")
+}
+
+// testEndedContext makes every call with a context that has ended: none may do anything, or wait.
+func testEndedContext(t *testing.T, a *Account) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	classes := []provider.Class{provider.Timeout, provider.Unavailable, provider.UnknownOutcome}
+	failed(t, a, "check", a.Client.Check(ctx), classes...)
+	_, err := a.Client.Offers(ctx)
+	failed(t, a, "offers", err, classes...)
+	_, err = a.Client.Machines(ctx)
+	failed(t, a, "machines", err, classes...)
+	if o, ok := a.Client.(provider.Orderer); ok {
+		id := operation(t, "a")
+		_, err = o.Order(ctx, provider.Order{OperationID: id, OfferID: a.OfferID})
+		failed(t, a, "order", err, classes...)
+		if n := a.Sold(id); n != 0 {
+			t.Errorf("%d machines were sold", n)
+		}
+		_, err = o.FindClaim(ctx, id)
+		failed(t, a, "find claim", err, provider.Timeout, provider.Unavailable)
+	}
+}
+
+// testSecretUnresolved opens an account whose secret cannot be had. Opening may not ask for it.
+func testSecretUnresolved(t *testing.T, c Config) {
+	client, err := c.Driver.Open(t.Context(), provider.Account{
+		ID: "pacct_test", Config: []byte(c.Configs[0]),
+		Secret: func(context.Context, string) (string, error) {
+			return "", provider.Errorf(provider.SecretUnresolved, "There is no such secret.")
+		},
+	})
+	if err != nil {
+		t.Fatalf("open: %v", err)
+	}
+	defer func() { _ = client.Close() }()
+	failed(t, &Account{}, "check", client.Check(limit(t)), provider.SecretUnresolved)
+	_, err = client.Offers(limit(t))
+	failed(t, &Account{}, "offers", err, provider.SecretUnresolved)
+}

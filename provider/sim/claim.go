@@ -1,0 +1,110 @@
+package sim
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+
+	"better/compute/provider"
+)
+
+// operationLabel marks a machine with the operation that ordered it. The name does too, and alone, where the label got lost.
+const operationLabel = "operation"
+
+func (t cloudMachine) belongsTo(operationID string) bool {
+	return t.Name == operationID || t.Labels[operationLabel] == operationID
+}
+
+// FindClaim looks for the operation's machine by its name, which the cloud keeps unique within a project.
+func (c *client) FindClaim(ctx context.Context, operationID string) (*provider.Claim, error) {
+	machines, err := list[cloudMachine](ctx, c, "machines", url.Values{"name": {operationID}})
+	if err != nil {
+		return nil, err
+	}
+	for _, m := range machines {
+		if m.Name != operationID {
+			continue // a filter that the cloud does not know would be ignored
+		}
+		id, ok := encodeID(m.ID)
+		if !ok {
+			return nil, provider.Errorf(provider.InvalidResponse, "The cloud's id of the machine cannot be used.")
+		}
+		claim := &provider.Claim{State: provider.ClaimReady, MachineID: id, OrderRef: m.ID}
+		if m.Status == "pending" {
+			claim.State = provider.ClaimPending
+		}
+		return claim, nil
+	}
+	return nil, nil
+}
+
+// Order buys one machine. The operation id is its client token, its name and its label. The claim has no machine id: what an order's
+// answer calls the machine is not yet proof that the project has it, so FindClaim tells the id.
+func (c *client) Order(ctx context.Context, order provider.Order) (*provider.Claim, error) {
+	offerID, ok := decodeID(order.OfferID)
+	if !ok {
+		return nil, provider.Errorf(provider.OfferGone, "The cloud does not sell this offer.")
+	}
+	var m cloudMachine
+	err := c.call(ctx, http.MethodPost, "/v1/machines", nil, map[string]any{
+		"offerId": offerID, "name": order.OperationID, "clientToken": order.OperationID,
+		"labels": map[string]string{operationLabel: order.OperationID},
+	}, &m)
+	if err != nil {
+		return nil, err
+	}
+	if m.ID == "" || m.Name != order.OperationID {
+		return nil, provider.Errorf(provider.UnknownOutcome, "The cloud answered the order with another machine.")
+	}
+	return &provider.Claim{State: provider.ClaimPending, OrderRef: m.ID}, nil
+}
+
+// Release gives the machine back. One that is gone is released.
+func (c *client) Release(ctx context.Context, operationID, machineID string) error {
+	m, err := c.machine(ctx, machineID)
+	if isNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if !m.belongsTo(operationID) {
+		return provider.Errorf(provider.IdentityChanged, "The machine was not ordered by this operation.")
+	}
+	path, err := machinePath(machineID)
+	if err != nil {
+		return err
+	}
+	err = c.call(ctx, http.MethodDelete, path, nil, nil, nil)
+	if isNotFound(err) {
+		return nil
+	}
+	return err
+}
+
+func isNotFound(err error) bool { return err != nil && provider.ClassOf(err) == provider.NotFound }
+
+// machine reads one machine by our id, and makes sure that the answer is about it.
+func (c *client) machine(ctx context.Context, machineID string) (*cloudMachine, error) {
+	path, err := machinePath(machineID)
+	if err != nil {
+		return nil, err
+	}
+	var m cloudMachine
+	if err := c.call(ctx, http.MethodGet, path, nil, nil, &m); err != nil {
+		return nil, err
+	}
+	if id, ok := encodeID(m.ID); !ok || id != machineID {
+		return nil, provider.Errorf(provider.InvalidResponse, "The cloud answered with another machine.")
+	}
+	return &m, nil
+}
+
+// machinePath is where the API has the machine. Ids that a path would swallow are no machine's.
+func machinePath(machineID string) (string, error) {
+	id, ok := decodeID(machineID)
+	if !ok || id == "." || id == ".." {
+		return "", provider.Errorf(provider.NotFound, "The cloud has no such machine in this project.")
+	}
+	return "/v1/machines/" + url.PathEscape(id), nil
+}

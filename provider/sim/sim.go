@@ -1,0 +1,121 @@
+// Package sim is the driver of the simulated cloud.
+//
+// It owns how that cloud's API is spoken: one thin client over net/http, its errors put into classes, its offers put into our
+// words. It refuses to know how the cloud works behind its API. The invariant: Order sends its POST at most once, and says
+// UnknownOutcome whenever the cloud may have acted on it without saying so.
+package sim
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/url"
+	"slices"
+	"time"
+
+	"better/compute/model"
+	"better/compute/provider"
+)
+
+// Options says which clouds the driver may speak to.
+type Options struct {
+	// Endpoint is the URL of the cloud that accounts use when their config names none.
+	Endpoint string
+	// Endpoints are URLs that a config may name instead; with none, a config has no endpoint.
+	Endpoints []string
+	// Timeout bounds each call to the cloud; 0 is 10 seconds.
+	Timeout time.Duration
+}
+
+// Driver speaks to the simulated cloud.
+type Driver struct {
+	options  Options
+	manifest provider.Manifest
+}
+
+// New makes the driver.
+func New(options Options) *Driver {
+	options.Timeout = cmp.Or(options.Timeout, 10*time.Second)
+	return &Driver{options, provider.Manifest{
+		Name:         "sim",
+		DisplayName:  "Simulated cloud",
+		ConfigSchema: configSchema(options.Endpoints),
+		SecretFields: []string{},
+		Capabilities: model.ProviderCapabilities{
+			Offers: true, Machines: true, Order: true, Bootstrap: true, Release: true, Prices: true, LiveStock: true,
+			ClaimMode: model.ClaimToken,
+		},
+		ListLag:   5 * time.Second,
+		Endpoints: hosts(options.Endpoints),
+	}}
+}
+
+func configSchema(endpoints []string) json.RawMessage {
+	properties := map[string]any{
+		"apiToken": map[string]any{
+			"type": "string", "minLength": 1, "maxLength": 256,
+			"description": "Reference to the API token of the project. The cloud takes any token but `invalid`; each is a project of its own.",
+			"examples":    []string{"secret://sim"},
+		},
+		"region": map[string]any{
+			"type": "string", "pattern": `^[a-z0-9][a-z0-9._-]{0,62}$`,
+			"description": "Only offers of this region are listed. Without it those of every region are.",
+			"examples":    []string{"fra1", "us-east-1"},
+		},
+	}
+	if len(endpoints) > 0 {
+		properties["endpoint"] = map[string]any{
+			"type": "string", "enum": endpoints,
+			"description": "Which of the clouds that the operator allows. Without it the operator's default is used.",
+			"examples":    endpoints[:1],
+		}
+	}
+	schema, err := json.Marshal(map[string]any{
+		"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "Simulated cloud", "type": "object",
+		"description": "An account is one project of the simulated cloud.",
+		"properties":  properties, "required": []string{"apiToken"}, "additionalProperties": false,
+	})
+	if err != nil {
+		panic(err) // only maps and strings: it cannot fail
+	}
+	return schema
+}
+
+func hosts(endpoints []string) []string {
+	var hosts []string
+	for _, e := range endpoints {
+		if u, err := url.Parse(e); err == nil {
+			hosts = append(hosts, u.Host)
+		}
+	}
+	return hosts
+}
+
+// Manifest is what the driver says of itself.
+func (d *Driver) Manifest() provider.Manifest { return d.manifest }
+
+// Open makes a client for an account. It calls nobody.
+func (d *Driver) Open(_ context.Context, account provider.Account) (provider.Client, error) {
+	config := struct {
+		APIToken string `json:"apiToken"`
+		Region   string `json:"region"`
+		Endpoint string `json:"endpoint"`
+	}{}
+	if err := json.Unmarshal(account.Config, &config); err != nil {
+		return nil, provider.Errorf(provider.InvalidConfig, "The config is not what the driver's schema says.").Because(err)
+	}
+	if config.Endpoint != "" && !slices.Contains(d.options.Endpoints, config.Endpoint) {
+		return nil, provider.Errorf(provider.InvalidConfig, "The operator does not allow this endpoint.")
+	}
+	// A transport of its own: no proxy from the environment, and no connection shared between accounts.
+	transport := &http.Transport{MaxConnsPerHost: 16, MaxIdleConnsPerHost: 4, IdleConnTimeout: time.Minute, MaxResponseHeaderBytes: 64 << 10}
+	return &client{
+		endpoint: cmp.Or(config.Endpoint, d.options.Endpoint), region: config.Region,
+		token: func(ctx context.Context) (string, error) { return account.Secret(ctx, config.APIToken) },
+		http: &http.Client{
+			Transport: transport, Timeout: d.options.Timeout,
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		},
+	}, nil
+}
