@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"better/compute/model"
+	"better/compute/provider"
 )
 
 // cloudOffer is an offer as the cloud tells it, as far as we read it.
@@ -148,13 +149,11 @@ func (t cloudOffer) gpu() *model.GPU {
 	if t.GPU == nil || t.GPU.Count <= 0 {
 		return nil
 	}
-	var each float64
 	var memory *float64
 	if t.GPU.VRAMTotalGiB > 0 {
-		each = float64(t.GPU.VRAMTotalGiB) / float64(t.GPU.Count)
-		memory = &each
+		memory = new(float64(t.GPU.VRAMTotalGiB) / float64(t.GPU.Count))
 	}
-	name, vendor := NormalizeGPU(t.GPU.Name, each)
+	name, vendor := provider.NormalizeGPU(t.GPU.Name)
 	return &model.GPU{Model: name, Vendor: vendor, Count: t.GPU.Count, MemoryGiB: memory}
 }
 

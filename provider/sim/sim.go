@@ -47,7 +47,7 @@ func New(options Options) *Driver {
 			ClaimMode: model.ClaimToken,
 		},
 		ListLag:   5 * time.Second,
-		Endpoints: hosts(options.Endpoints),
+		Endpoints: origins(options.Endpoints),
 	}}
 }
 
@@ -82,14 +82,15 @@ func configSchema(endpoints []string) json.RawMessage {
 	return schema
 }
 
-func hosts(endpoints []string) []string {
-	var hosts []string
+// origins are the endpoints without their paths, as a manifest lists them.
+func origins(endpoints []string) []string {
+	var origins []string
 	for _, e := range endpoints {
 		if u, err := url.Parse(e); err == nil {
-			hosts = append(hosts, u.Host)
+			origins = append(origins, u.Scheme+"://"+u.Host)
 		}
 	}
-	return hosts
+	return origins
 }
 
 // Manifest is what the driver says of itself.

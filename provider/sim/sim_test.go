@@ -399,8 +399,8 @@ func TestRegionAndEndpoint(t *testing.T) {
 			t.Errorf("offer of region %s", o.Region)
 		}
 	}
-	if hosts := driver.Manifest().Endpoints; len(hosts) != 1 || "http://"+hosts[0] != b.url {
-		t.Errorf("endpoints %v", hosts)
+	if origins := driver.Manifest().Endpoints; len(origins) != 1 || origins[0] != b.url {
+		t.Errorf("endpoints %v", origins)
 	}
 	for _, config := range []string{`{"apiToken":"a://b","endpoint":"http://evil.example"}`, `{"apiToken":7}`, `nonsense`} {
 		_, err := driver.Open(t.Context(), provider.Account{Config: json.RawMessage(config)})

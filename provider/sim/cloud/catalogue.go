@@ -98,7 +98,7 @@ func metalOffers() []Offer {
 		metal("metal-entry:fra1", "Metal entry", "FRA1", 12, 64, []Disk{{512, 2, "NVMe SSD"}}, nil, monthly("44.00", "39.00")),
 		metal("metal-storage:hel1", "Metal storage", "HEL1", 16, 128, []Disk{{480, 2, "SATA SSD"}, {16000, 10, "SATA HDD"}}, nil, taxed),
 		metal("metal-rtx/6000@hel1", "Metal RTX", "HEL1", 48, 256, []Disk{{1920, 2, "NVMe SSD"}},
-			&GPU{"NVIDIA RTX PRO 6000 Blackwell Server Edition", 2, 192}, monthly("1399.00", "99.00")),
+			&GPU{"nvidia_rtx_pro_6000", 2, 192}, monthly("1399.00", "99.00")),
 		metal("metal-a100-80x4:us-east-1", "Metal A100", "US-East-1", 128, 1024, []Disk{{3840, 4, "NVMe SSD"}},
 			&GPU{"A100 (80 GB SXM4)", 4, 320}, price("7.2000", "")),
 		metal("metal-h100x8:us-east-1", "Metal H100", "US-East-1", 208, 1800, []Disk{{480, 2, "NVMe SSD"}, {3840, 8, "NVMe SSD"}},
