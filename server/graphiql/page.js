@@ -1,5 +1,6 @@
 // Starts GraphiQL against this server. The token is what the headers editor holds: it goes into the header of requests and into
-// the connection_init payload of subscriptions. It is kept in memory only, unless the person asks GraphiQL to keep headers.
+// the connection_init payload of subscriptions. A link may bring it along, as /graphiql/#token=...: the fragment stays in the
+// browser, and is taken out of the address bar at once.
 'use strict';
 
 const httpURL = '/graphql';
@@ -37,7 +38,12 @@ function fetcher(params, options = {}) {
   return isSubscription(params, options) ? subscribe(params, headers) : post(params, headers);
 }
 
-const start = `# Put your token into the Headers tab below, then run this with Ctrl-Enter.
+const token = new URLSearchParams(location.hash.slice(1)).get('token') || '';
+if (token) history.replaceState(null, '', location.pathname);
+const headers = JSON.stringify({ Authorization: `Bearer ${token}` }, null, 2);
+
+const start = `# Put your token into the Headers tab below,
+# then run this with Ctrl-Enter.
 {
   viewer {
     subject
@@ -50,7 +56,8 @@ ReactDOM.createRoot(document.getElementById('graphiql')).render(
   React.createElement(GraphiQL, {
     fetcher,
     defaultQuery: start,
-    defaultHeaders: JSON.stringify({ Authorization: 'Bearer ' }, null, 2),
+    defaultHeaders: headers,
+    headers: token ? headers : undefined,
     defaultEditorToolsVisibility: 'headers',
     shouldPersistHeaders: false,
   }),
