@@ -73,7 +73,7 @@ func TestCommands(t *testing.T) {
 }
 
 // listener answers each path with what answer says, over TLS of a real CA.
-func listener(t *testing.T, answer func(path, csr string) (int, any)) (config string, ca *pki.CA) {
+func listener(t *testing.T, answer func(ca *pki.CA, path, csr string) (int, any)) (config string, ca *pki.CA) {
 	t.Helper()
 	ca, err := pki.Init(t.TempDir(), "compute.test")
 	if err != nil {
@@ -84,7 +84,7 @@ func listener(t *testing.T, answer func(path, csr string) (int, any)) (config st
 			CSR string `json:"csr"`
 		}
 		_ = json.NewDecoder(r.Body).Decode(&in)
-		status, body := answer(r.URL.Path, in.CSR)
+		status, body := answer(ca, r.URL.Path, in.CSR)
 		w.WriteHeader(status)
 		_ = json.NewEncoder(w).Encode(body)
 	}))
@@ -126,7 +126,7 @@ func refusal(code, reason string) map[string]any {
 
 func TestRefusedExitsWith3(t *testing.T) {
 	t.Parallel()
-	config, _ := listener(t, func(string, string) (int, any) {
+	config, _ := listener(t, func(*pki.CA, string, string) (int, any) {
 		return http.StatusForbidden, refusal("FORBIDDEN", "TOKEN_EXPIRED")
 	})
 	cmd, _, stderr := bcd(t, "run", "--config", config)
@@ -145,8 +145,7 @@ func TestRefusedExitsWith3(t *testing.T) {
 
 func TestRemovedExitsWith4(t *testing.T) {
 	t.Parallel()
-	var ca *pki.CA
-	config, ca := listener(t, func(path, csr string) (int, any) {
+	config, _ := listener(t, func(ca *pki.CA, path, csr string) (int, any) {
 		if path != "/v1/join" {
 			return http.StatusForbidden, refusal("FORBIDDEN", "HOST_REMOVED")
 		}
@@ -177,8 +176,7 @@ func join(ca *pki.CA, csr string) (int, any) {
 func TestSIGTERMStopsWhateverItDoes(t *testing.T) {
 	t.Parallel()
 	beats := make(chan struct{}, 1)
-	var ca *pki.CA
-	serving, ca := listener(t, func(path, csr string) (int, any) {
+	serving, ca := listener(t, func(ca *pki.CA, path, csr string) (int, any) {
 		if path == "/v1/join" {
 			return join(ca, csr)
 		}
@@ -238,8 +236,7 @@ func TestSIGTERMStopsWhateverItDoes(t *testing.T) {
 func TestKill9NeverBreaksTheState(t *testing.T) {
 	t.Parallel()
 	joined := make(chan struct{}, 100)
-	var ca *pki.CA
-	config, ca := listener(t, func(path, csr string) (int, any) {
+	config, _ := listener(t, func(ca *pki.CA, path, csr string) (int, any) {
 		if path == "/v1/join" {
 			joined <- struct{}{}
 			return join(ca, csr)
