@@ -1,12 +1,14 @@
 package provider
 
 import (
+	"encoding/json"
 	"errors"
 	"math"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+	"pgregory.net/rapid"
 
 	"better/compute/model"
 )
@@ -69,6 +71,53 @@ func TestCheckOffersRefuses(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
+}
+
+// TestCheckOffersAgainstAnything draws answers as a broken provider would give them: each is refused, or comes out fit to show.
+func TestCheckOffersAgainstAnything(t *testing.T) {
+	t.Parallel()
+	texts := rapid.OneOf(rapid.String(), rapid.SampledFrom([]string{"fsn1", "EUR", "nvme", "1.5", "-1", "NaN", "1e400", "<b>", "\x1b[1m", "\xff"}))
+	rapid.Check(t, func(t *rapid.T) {
+		text := func(name string) *string { return rapid.Ptr(texts, true).Draw(t, name) }
+		o := &model.Offer{
+			ID:             rapid.OneOf(rapid.Just("a:b"), texts).Draw(t, "id"),
+			Kind:           model.MachineKind(rapid.OneOf(rapid.Just("vps"), texts).Draw(t, "kind")),
+			Region:         texts.Draw(t, "region"),
+			ProviderRegion: texts.Draw(t, "providerRegion"),
+			Name:           texts.Draw(t, "name"),
+			Arch:           text("arch"),
+			VCPU:           rapid.Ptr(rapid.Int(), true).Draw(t, "vcpu"),
+			MemoryGiB:      rapid.Ptr(rapid.Float64(), true).Draw(t, "memory"),
+			Availability:   model.Availability(texts.Draw(t, "availability")),
+			GPU:            &model.GPU{Model: texts.Draw(t, "gpu"), Count: rapid.IntRange(-1, 3000).Draw(t, "gpus")},
+			Price:          &model.Price{Hourly: text("hourly"), Monthly: text("monthly"), Currency: rapid.OneOf(rapid.Just("EUR"), texts).Draw(t, "currency")},
+		}
+		got, err := CheckOffers([]*model.Offer{o})
+		if err != nil {
+			if e, ok := errors.AsType[*Error](err); !ok || e.Class != InvalidResponse {
+				t.Fatalf("got %v", err)
+			}
+			return
+		}
+		if _, err := json.Marshal(got); err != nil {
+			t.Fatal(err)
+		}
+		g := got[0]
+		for _, s := range []string{g.Name, g.Region, g.ProviderRegion, g.GPU.Model, g.GPU.Vendor} {
+			if clean(s, maxName) != s {
+				t.Fatalf("%q is shown", s)
+			}
+		}
+		if g.Price != nil && rankedAs(g.Price) == 2 {
+			t.Fatalf("price %+v", g.Price)
+		}
+		SortOffers(got)
+	})
+}
+
+func rankedAs(p *model.Price) int {
+	group, _ := rank(p)
+	return group
 }
 
 func TestCheckMachines(t *testing.T) {

@@ -28,6 +28,7 @@ type registered struct {
 	driver   Driver
 	manifest Manifest
 	rules    *configRules
+	public   *model.Provider
 }
 
 // NewRegistry takes the drivers in. It fails on a name that is malformed or there twice, and on a config schema that is not a
@@ -50,7 +51,7 @@ func NewRegistry(drivers ...Driver) (*Registry, error) {
 		if err != nil {
 			return nil, fmt.Errorf("provider %q: %w", m.Name, err)
 		}
-		r.drivers[m.Name] = registered{driver: d, manifest: m, rules: rules}
+		r.drivers[m.Name] = registered{driver: d, manifest: m, rules: rules, public: publicPart(m)}
 	}
 	return r, nil
 }
@@ -72,20 +73,28 @@ func (r *Registry) Names() []string {
 	return slices.Sorted(maps.Keys(r.drivers))
 }
 
-// Providers lists what callers see of the manifests, sorted by name.
+// Provider is what callers see of a manifest; nil when there is no such driver. It is shared, and not to be changed.
+func (r *Registry) Provider(name string) *model.Provider {
+	return r.drivers[name].public
+}
+
+// Providers lists what callers see of the manifests, sorted by name. They are shared, and not to be changed.
 func (r *Registry) Providers() []*model.Provider {
 	providers := make([]*model.Provider, 0, len(r.drivers))
 	for _, name := range r.Names() {
-		m := r.drivers[name].manifest
-		providers = append(providers, &model.Provider{
-			Name:         m.Name,
-			DisplayName:  m.DisplayName,
-			ConfigSchema: model.JSON(bytes.Clone(m.ConfigSchema)),
-			SecretFields: append([]string{}, m.SecretFields...),
-			Capabilities: &m.Capabilities,
-		})
+		providers = append(providers, r.drivers[name].public)
 	}
 	return providers
+}
+
+func publicPart(m Manifest) *model.Provider {
+	return &model.Provider{
+		Name:         m.Name,
+		DisplayName:  m.DisplayName,
+		ConfigSchema: model.JSON(bytes.Clone(m.ConfigSchema)),
+		SecretFields: append([]string{}, m.SecretFields...),
+		Capabilities: &m.Capabilities,
+	}
 }
 
 // ValidateConfig finds everything that is wrong with a config for the provider: its form, secrets written in clear, an endpoint that is

@@ -60,14 +60,7 @@ func (s *Service) Providers(ctx context.Context) ([]*model.Provider, error) {
 }
 
 // Provider is one of Providers, for an account that the caller was shown; nil when the server has no driver of that name any more.
-func (s *Service) Provider(name string) *model.Provider {
-	for _, p := range s.registry.Providers() {
-		if p.Name == name {
-			return p
-		}
-	}
-	return nil
-}
+func (s *Service) Provider(name string) *model.Provider { return s.registry.Provider(name) }
 
 // Manifest finds what a driver says of itself, for other services.
 func (s *Service) Manifest(providerName string) (provider.Manifest, bool) {
