@@ -3,10 +3,17 @@ package sim_test
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
+	"log"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -407,5 +414,56 @@ func TestRegionAndEndpoint(t *testing.T) {
 		if provider.ClassOf(err) != provider.InvalidConfig {
 			t.Errorf("config %s: %v", config, err)
 		}
+	}
+}
+
+// TestRealAgent installs the real bcd and waits until it has read what was delivered, made its key and tried to join.
+func TestRealAgent(t *testing.T) {
+	t.Parallel()
+	binary := filepath.Join(t.TempDir(), "bcd")
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", binary, "better/compute/cmd/bcd").CombinedOutput(); err != nil {
+		t.Fatalf("building bcd: %v: %s", err, out)
+	}
+	joined := make(chan struct{}, 1)
+	listener := httptest.NewUnstartedServer(http.NotFoundHandler())
+	listener.TLS = &tls.Config{
+		MinVersion: tls.VersionTLS13,
+		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
+			select {
+			case joined <- struct{}{}:
+			default:
+			}
+			return nil, errors.New("later")
+		},
+	}
+	listener.Config.ErrorLog = log.New(io.Discard, "", 0)
+	listener.StartTLS()
+	t.Cleanup(listener.Close)
+
+	b := setup(t, 0, func(o *cloud.Options) { o.AgentBinary = binary })
+	client := b.Client.(provider.Bootstrapper)
+	delivery := payload(1)
+	delivery.JoinURL = listener.URL
+	ref, err := client.Install(t.Context(), b.MachineID, delivery)
+	if err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-joined:
+	case <-time.After(time.Minute):
+		status, err := client.InstallStatus(t.Context(), b.MachineID, ref)
+		t.Fatalf("the agent did not try to join; install %+v, %v", status, err)
+	}
+	root := filepath.Join(b.dir, "machines", b.MachineID, "root")
+	for path, mode := range map[string]os.FileMode{"etc/bcd/token": 0o600, "etc/bcd/config.json": 0o600, "var/lib/bcd": 0o700 | os.ModeDir} {
+		if info, err := os.Stat(filepath.Join(root, path)); err != nil || info.Mode() != mode {
+			t.Errorf("%s: %v, %v", path, info, err)
+		}
+	}
+	if err := client.Uninstall(t.Context(), b.MachineID); err != nil {
+		t.Errorf("uninstall: %v", err)
+	}
+	if _, err := os.Stat(filepath.Join(root, "etc/bcd")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the token is still there: %v", err)
 	}
 }
