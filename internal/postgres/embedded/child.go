@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -28,7 +29,7 @@ var ours = []string{
 }
 
 func startChild(bin Binaries, p paths, account *account, settings []string) (*child, error) {
-	log, err := os.OpenFile(p.log, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	log, err := os.OpenFile(p.log, os.O_WRONLY|os.O_CREATE|os.O_TRUNC|os.O_APPEND, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("opening the log of PostgreSQL: %w", err)
 	}
@@ -50,7 +51,7 @@ func startChild(bin Binaries, p paths, account *account, settings []string) (*ch
 		// The kernel sends Pdeathsig when the thread that forked ends, so this one has to live as long as postgres does.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
-		err := cmd.Start()
+		err := startInterruptible(cmd)
 		if err == nil {
 			c.pid, c.process = cmd.Process.Pid, cmd.Process
 		}
@@ -64,6 +65,17 @@ func startChild(bin Binaries, p paths, account *account, settings []string) (*ch
 		return nil, fmt.Errorf("starting PostgreSQL from %s: %w", bin.Dir, err)
 	}
 	return c, nil
+}
+
+// startInterruptible starts cmd with SIGINT not ignored. A job that a shell started in the background ignores it, and postgres would
+// inherit that until its own handler is in place: should we be killed in between, it would miss the message and stay.
+func startInterruptible(cmd *exec.Cmd) error {
+	if signal.Ignored(syscall.SIGINT) {
+		handled := make(chan os.Signal, 1)
+		signal.Notify(handled, syscall.SIGINT)
+		defer signal.Ignore(syscall.SIGINT)
+	}
+	return cmd.Start()
 }
 
 // stop ends postgres with growing force and returns when it is gone.
@@ -126,14 +138,6 @@ func (b Binaries) command(ctx context.Context, account *account, name string, ar
 		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: account.uid, Gid: account.gid}
 	}
 	return cmd
-}
-
-func logTail(path string) string {
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return err.Error()
-	}
-	return lastLines(string(text))
 }
 
 func lastLines(text string) string {

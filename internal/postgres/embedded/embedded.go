@@ -6,6 +6,7 @@
 package embedded
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -126,9 +127,12 @@ func (s *Server) launch(ctx context.Context, bin Binaries, account *account, set
 		if !errors.Is(err, errEnded) {
 			return errors.Join(err, s.child.stop(context.WithoutCancel(ctx)))
 		}
-		tail := logTail(s.paths.log)
-		if stale.Err() != nil || !leftovers(tail) {
-			return fmt.Errorf("%w: %s", err, tail)
+		log, readErr := os.ReadFile(s.paths.log)
+		if readErr != nil {
+			return errors.Join(err, readErr)
+		}
+		if stale.Err() != nil || !leftovers(log) {
+			return fmt.Errorf("%w: %s", err, lastLines(string(log)))
 		}
 		select {
 		case <-stale.Done():
@@ -145,7 +149,7 @@ func (s *Server) ready(ctx context.Context) error {
 	poll := time.NewTicker(20 * time.Millisecond)
 	defer poll.Stop()
 	for {
-		err := answers(ctx, s.URL())
+		err := s.answers(ctx)
 		if err == nil {
 			return nil
 		}
@@ -159,21 +163,30 @@ func (s *Server) ready(ctx context.Context) error {
 	}
 }
 
-func answers(ctx context.Context, url string) error {
+// answers reports whether it is our child that answers: the server of an owner that was killed while it started may have come up in
+// this same directory, and is about to shut down.
+func (s *Server) answers(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	conn, err := pgx.Connect(ctx, url)
+	conn, err := pgx.Connect(ctx, s.URL())
 	if err != nil {
 		return err
 	}
 	defer conn.Close(ctx)
-	_, err = conn.Exec(ctx, "SELECT 1")
-	return err
+	var pid string
+	if err := conn.QueryRow(ctx, "SELECT split_part(pg_read_file('postmaster.pid'), E'\n', 1)").Scan(&pid); err != nil {
+		return err
+	}
+	if pid != strconv.Itoa(s.child.pid) {
+		return fmt.Errorf("process %s answers instead of process %d", pid, s.child.pid)
+	}
+	return nil
 }
 
-// leftovers reports whether postgres refused to start because of a predecessor that is not quite gone.
-func leftovers(log string) bool {
-	return strings.Contains(log, "lock file") || strings.Contains(log, "pre-existing shared memory block")
+// leftovers reports whether postgres refused to start because of a predecessor that is not quite gone, and that may have written to
+// the same log since.
+func leftovers(log []byte) bool {
+	return bytes.Contains(log, []byte("lock file")) || bytes.Contains(log, []byte("pre-existing shared memory block"))
 }
 
 // URL is the DSN of the server's first database, for its superuser. It holds no secret: who may enter the
