@@ -153,7 +153,7 @@ const maxFact = 256
 func checkJoin(in JoinRequest) (*attempt, error) {
 	var issues problem.Issues
 	clock, err := time.Parse(time.RFC3339Nano, in.Clock)
-	if err != nil || clock.UTC().Year() < 1 {
+	if year := clock.UTC().Year(); err != nil || year < 1 || year > 9999 {
 		issues.Add("clock", "must be a time in RFC 3339")
 	}
 	checkFact(&issues, "agentVersion", in.AgentVersion)

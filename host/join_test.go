@@ -26,8 +26,9 @@ func TestJoinMakesAHost(t *testing.T) {
 	b := setup(t)
 	runID, token := b.run(t)
 	b.exec(t, `UPDATE bootstraps SET status = 'installing'`)
-	key := newKey(t)
-	out, err := b.hosts.Join(t.Context(), joinRequest(t, token, key))
+	in := joinRequest(t, token, newKey(t))
+	in.Machine.Hostname = `h'"\?0 ?` // nothing in it means anything to SQL
+	out, err := b.hosts.Join(t.Context(), in)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,6 +67,10 @@ func TestJoinMakesAHost(t *testing.T) {
 		if n := b.count(t, query, out.HostID); n != 1 {
 			t.Errorf("%s: %d rows, want 1", what, n)
 		}
+	}
+	facts := b.texts(t, `SELECT facts->>'hostname' || ' ' || (facts->>'cpus') FROM hosts`)
+	if diff := cmp.Diff([]string{in.Machine.Hostname + " 2"}, facts); diff != "" {
+		t.Errorf("facts (-want +got):\n%s", diff)
 	}
 	got := b.texts(t, `SELECT from_status || ' -> ' || to_status FROM bootstrap_transitions ORDER BY id`)
 	if diff := cmp.Diff([]string{"installing -> installed", "installed -> joined"}, got); diff != "" {
@@ -170,27 +175,28 @@ func TestJoinIsRefused(t *testing.T) {
 		reason  string
 		code    problem.Code
 	}{
-		"unknown":                {change: func(in *host.JoinRequest) { in.Token = in.Token[:len(in.Token)-2] + "__" }, reason: "TOKEN_UNKNOWN", code: problem.Unauthenticated},
-		"no token":               {change: func(in *host.JoinRequest) { in.Token = "" }, reason: "TOKEN_UNKNOWN", code: problem.Unauthenticated},
-		"not of our form":        {change: func(in *host.JoinRequest) { in.Token = "x.y.z" }, reason: "TOKEN_UNKNOWN", code: problem.Unauthenticated},
-		"quotes":                 {change: func(in *host.JoinRequest) { in.Token = `' OR '1'='1` }, reason: "TOKEN_UNKNOWN", code: problem.Unauthenticated},
-		"expired":                {arrange: `UPDATE bootstraps SET token_expires_at = now()`, reason: "TOKEN_EXPIRED", code: problem.Unauthenticated},
-		"superseded":             {arrange: `UPDATE bootstraps SET token_hash = '\x01', generation = 2`, reason: "TOKEN_SUPERSEDED", code: problem.Unauthenticated},
-		"failed":                 {arrange: `UPDATE bootstraps SET status = 'failed', failure = '{}', token_hash = NULL`, reason: "RUN_FAILED", code: problem.InvalidState},
-		"cancelled":              {arrange: `UPDATE bootstraps SET cancel_requested_at = now()`, reason: "RUN_FAILED", code: problem.InvalidState},
-		"another machine id":     {change: func(in *host.JoinRequest) { in.Machine.MachineID = "f" + machineID[1:] }, reason: "WRONG_MACHINE", code: problem.Forbidden},
-		"another serial":         {change: func(in *host.JoinRequest) { in.Machine.Serial = "SN-2" }, reason: "WRONG_MACHINE", code: problem.Forbidden},
-		"serial left out":        {change: func(in *host.JoinRequest) { in.Machine.Serial = "" }, reason: "WRONG_MACHINE", code: problem.Forbidden},
-		"clock 3 h ahead":        {change: func(in *host.JoinRequest) { in.Clock = clockAt(3 * time.Hour) }, reason: "CLOCK_SKEW", code: problem.Forbidden},
-		"clock 6 min behind":     {change: func(in *host.JoinRequest) { in.Clock = clockAt(-6 * time.Minute) }, reason: "CLOCK_SKEW", code: problem.Forbidden},
-		"clock in 1970":          {change: func(in *host.JoinRequest) { in.Clock = "1970-01-01T00:00:00Z" }, reason: "CLOCK_SKEW", code: problem.Forbidden},
-		"clock in the year 9999": {change: func(in *host.JoinRequest) { in.Clock = "9999-12-31T23:59:59Z" }, reason: "CLOCK_SKEW", code: problem.Forbidden},
-		"no clock":               {change: func(in *host.JoinRequest) { in.Clock = "" }, code: problem.InvalidInput},
-		"clock in the year 0":    {change: func(in *host.JoinRequest) { in.Clock = "0000-01-01T00:00:00Z" }, code: problem.InvalidInput},
-		"no CSR":                 {change: func(in *host.JoinRequest) { in.CSR = "" }, code: problem.InvalidInput},
-		"long fact":              {change: func(in *host.JoinRequest) { in.Machine.Kernel = strings.Repeat("k", 257) }, code: problem.InvalidInput},
-		"control in a fact":      {change: func(in *host.JoinRequest) { in.Machine.Hostname = "h\x1b[2J" }, code: problem.InvalidInput},
-		"negative CPUs":          {change: func(in *host.JoinRequest) { in.Machine.CPUs = -1 }, code: problem.InvalidInput},
+		"unknown":                 {change: func(in *host.JoinRequest) { in.Token = in.Token[:len(in.Token)-2] + "__" }, reason: "TOKEN_UNKNOWN", code: problem.Unauthenticated},
+		"no token":                {change: func(in *host.JoinRequest) { in.Token = "" }, reason: "TOKEN_UNKNOWN", code: problem.Unauthenticated},
+		"not of our form":         {change: func(in *host.JoinRequest) { in.Token = "x.y.z" }, reason: "TOKEN_UNKNOWN", code: problem.Unauthenticated},
+		"quotes":                  {change: func(in *host.JoinRequest) { in.Token = `' OR '1'='1` }, reason: "TOKEN_UNKNOWN", code: problem.Unauthenticated},
+		"expired":                 {arrange: `UPDATE bootstraps SET token_expires_at = now()`, reason: "TOKEN_EXPIRED", code: problem.Unauthenticated},
+		"superseded":              {arrange: `UPDATE bootstraps SET token_hash = '\x01', generation = 2`, reason: "TOKEN_SUPERSEDED", code: problem.Unauthenticated},
+		"failed":                  {arrange: `UPDATE bootstraps SET status = 'failed', failure = '{}', token_hash = NULL`, reason: "RUN_FAILED", code: problem.InvalidState},
+		"cancelled":               {arrange: `UPDATE bootstraps SET cancel_requested_at = now()`, reason: "RUN_FAILED", code: problem.InvalidState},
+		"another machine id":      {change: func(in *host.JoinRequest) { in.Machine.MachineID = "f" + machineID[1:] }, reason: "WRONG_MACHINE", code: problem.Forbidden},
+		"another serial":          {change: func(in *host.JoinRequest) { in.Machine.Serial = "SN-2" }, reason: "WRONG_MACHINE", code: problem.Forbidden},
+		"serial left out":         {change: func(in *host.JoinRequest) { in.Machine.Serial = "" }, reason: "WRONG_MACHINE", code: problem.Forbidden},
+		"clock 3 h ahead":         {change: func(in *host.JoinRequest) { in.Clock = clockAt(3 * time.Hour) }, reason: "CLOCK_SKEW", code: problem.Forbidden},
+		"clock 6 min behind":      {change: func(in *host.JoinRequest) { in.Clock = clockAt(-6 * time.Minute) }, reason: "CLOCK_SKEW", code: problem.Forbidden},
+		"clock in 1970":           {change: func(in *host.JoinRequest) { in.Clock = "1970-01-01T00:00:00Z" }, reason: "CLOCK_SKEW", code: problem.Forbidden},
+		"clock in the year 9999":  {change: func(in *host.JoinRequest) { in.Clock = "9999-12-31T23:59:59Z" }, reason: "CLOCK_SKEW", code: problem.Forbidden},
+		"no clock":                {change: func(in *host.JoinRequest) { in.Clock = "" }, code: problem.InvalidInput},
+		"clock in the year 0":     {change: func(in *host.JoinRequest) { in.Clock = "0000-01-01T00:00:00Z" }, code: problem.InvalidInput},
+		"clock in the year 10000": {change: func(in *host.JoinRequest) { in.Clock = "9999-12-31T23:59:59-23:59" }, code: problem.InvalidInput},
+		"no CSR":                  {change: func(in *host.JoinRequest) { in.CSR = "" }, code: problem.InvalidInput},
+		"long fact":               {change: func(in *host.JoinRequest) { in.Machine.Kernel = strings.Repeat("k", 257) }, code: problem.InvalidInput},
+		"control in a fact":       {change: func(in *host.JoinRequest) { in.Machine.Hostname = "h\x1b[2J" }, code: problem.InvalidInput},
+		"negative CPUs":           {change: func(in *host.JoinRequest) { in.Machine.CPUs = -1 }, code: problem.InvalidInput},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
