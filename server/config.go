@@ -2,6 +2,8 @@ package server
 
 import (
 	"fmt"
+	"net/url"
+	"strings"
 	"time"
 )
 
@@ -75,6 +77,17 @@ func defaultLimits() Limits {
 		PointsPerSecond: 20_000,
 		PointsAtMost:    100_000,
 	}
+}
+
+// checkOrigins holds each to the form in which browsers send it, since it is compared as text: no path, no wildcard.
+func checkOrigins(origins []string) error {
+	for i, origin := range origins {
+		u, err := url.Parse(origin)
+		if err != nil || (u.Scheme != "https" && u.Scheme != "http") || u.Host == "" || origin != u.Scheme+"://"+u.Host || strings.Contains(origin, "*") {
+			return fmt.Errorf("allowedOrigins[%d]: %q is not of the form https://host[:port]", i, origin)
+		}
+	}
+	return nil
 }
 
 // withDefaults fills in what was left at zero and refuses what is below it.

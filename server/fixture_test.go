@@ -31,6 +31,8 @@ const (
 	tokenAlice = "alice-token"
 	tokenBob   = "bob-token"
 	tokenShort = "short-token" // of a credential that ends soon
+
+	tokenNoProvider = "unknowable-token" // of a credential that nobody can check now
 )
 
 // world is a server on a free port over the real schema, with resolvers that do what their arguments say.
@@ -43,6 +45,7 @@ type world struct {
 	close         func() // ends Serve and gives its error to served
 	served        chan error
 	lifeShort     time.Duration
+	notReady      error
 }
 
 // streams counts the subscriptions that are running.
@@ -63,10 +66,14 @@ func setup(t testing.TB, change ...func(*Config)) *world {
 		Schema:       graph.NewExecutableSchema(graph.Config{Resolvers: root{streams: w.subscriptions, slow: w.slow}}),
 		Authenticate: w.authenticate,
 		REST: http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/api/compute/panic" {
+				panic("secret-in-panic")
+			}
 			actor, _ := authz.ActorFrom(r.Context())
 			data, _ := io.ReadAll(r.Body)
 			_, _ = fmt.Fprintf(rw, "%s %s %d", actor.Subject, r.URL.Path, len(data))
 		}),
+		Ready:  func(context.Context) error { return w.notReady },
 		Log:    slog.New(slog.NewJSONHandler(w.log, nil)),
 		Config: config,
 	})
@@ -91,7 +98,10 @@ func setup(t testing.TB, change ...func(*Config)) *world {
 }
 
 func (w *world) authenticate(ctx context.Context, token string) (authz.Actor, error) {
-	if token == tokenShort {
+	switch token {
+	case tokenNoProvider:
+		return authz.Actor{}, problem.New(problem.Unavailable, "The identity provider does not answer.")
+	case tokenShort:
 		return authz.Actor{Subject: "user:short", Expires: time.Now().Add(w.lifeShort)}, nil
 	}
 	return StaticTokens([]StaticToken{{Token: tokenAlice, Subject: "user:alice"}, {Token: tokenBob, Subject: "user:bob"}})(ctx, token)

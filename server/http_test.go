@@ -4,7 +4,9 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"log/slog"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"strings"
 	"testing"
@@ -15,6 +17,7 @@ import (
 	"github.com/vektah/gqlparser/v2/ast"
 	"github.com/vektah/gqlparser/v2/gqlerror"
 
+	"better/compute/graph"
 	"better/compute/internal/problem"
 )
 
@@ -248,6 +251,49 @@ func TestLogHasNoQueryStringAndNoVariables(t *testing.T) {
 	}
 	if strings.Count(log, `"subject":"user:alice"`) != 2 || !strings.Contains(log, `"path":"/graphql"`) {
 		t.Errorf("the log does not say who called what: %s", log)
+	}
+}
+
+func TestPanicOfAHandler(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	resp, body := w.call(t, "POST", "/api/compute/panic", "{}", "X-Request-Id", "request-id")
+	want := `{"error":{"code":"INTERNAL","details":{"requestId":"request-id"},"message":"The server failed to handle this request."}}` + "\n"
+	if resp.StatusCode != 500 || body != want {
+		t.Errorf("%d %s", resp.StatusCode, body)
+	}
+	if n := strings.Count(w.log.String(), "secret-in-panic"); n != 1 {
+		t.Errorf("the panic is logged %d times", n)
+	}
+}
+
+func TestWhatIsAwayIsUnavailable(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	w.notReady = errors.New("secret-in-error")
+	for path, header := range map[string]string{"/readyz": tokenAlice, "/graphql?query=%7B__typename%7D": tokenNoProvider, "/api/compute/x": tokenNoProvider} {
+		resp, body := w.call(t, "GET", path, "", "Authorization", "Bearer "+header)
+		if resp.StatusCode != 503 || !strings.Contains(body, `"code":"UNAVAILABLE"`) || strings.Contains(body, "secret-in") {
+			t.Errorf("%s: %d %s", path, resp.StatusCode, body)
+		}
+	}
+}
+
+func TestConsoleTakesWhatNobodyElseDoes(t *testing.T) {
+	t.Parallel()
+	srv, err := New(Deps{
+		Schema: graph.NewExecutableSchema(graph.Config{Resolvers: root{}}), Authenticate: StaticTokens(nil), Log: slog.New(slog.DiscardHandler),
+		Console: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, "console "+r.URL.Path) }),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]string{"/": "console /", "/accounts/1": "console /accounts/1", "/healthz": "{\"status\":\"ok\"}\n"} {
+		rec := httptest.NewRecorder()
+		srv.Handler().ServeHTTP(rec, httptest.NewRequest("GET", path, nil))
+		if rec.Body.String() != want {
+			t.Errorf("%s: %q", path, rec.Body.String())
+		}
 	}
 }
 

@@ -42,11 +42,9 @@ func (e *engine) refusal(t testing.TB, params *graphql.RawParams) (code, rule, m
 	if resp == nil {
 		return "", "", ""
 	}
-	code, _ = resp.Errors[0].Extensions["code"].(string)
-	if details, ok := resp.Errors[0].Extensions["details"].(map[string]any); ok {
-		rule, _ = details["rule"].(string)
-	}
-	return code, rule, resp.Errors[0].Message
+	details, _ := firstDetails(resp)
+	rule, _ = details["rule"].(string)
+	return firstCode(resp), rule, resp.Errors[0].Message
 }
 
 func TestLimits(t *testing.T) {
@@ -213,6 +211,29 @@ func TestConfigIsChecked(t *testing.T) {
 	}
 }
 
+func TestAllowedOriginsAreChecked(t *testing.T) {
+	t.Parallel()
+	for origin, want := range map[string]bool{
+		"https://a.example.com": true, "http://localhost:3000": true,
+		"*": false, "https://*.example.com": false, "https://a.example.com/": false, "a.example.com": false, "null": false, "ftp://a": false, "https://u@a": false,
+	} {
+		if err := checkOrigins([]string{origin}); (err == nil) != want {
+			t.Errorf("%s: %v", origin, err)
+		}
+	}
+}
+
+func TestLiveFieldsAreFieldsOfTheSchema(t *testing.T) {
+	t.Parallel()
+	schema := newTestEngine(t, Config{}).schema.Schema()
+	for _, name := range liveFields {
+		on, field, _ := strings.Cut(name, ".")
+		if schema.Types[on] == nil || schema.Types[on].Fields.ForName(field) == nil {
+			t.Errorf("the schema has no %s", name)
+		}
+	}
+}
+
 // hostile are documents that are made to be dear, each within the limits of size. Sizes stop where the limits do.
 func hostile() map[string]*graphql.RawParams {
 	doc := func(text string) *graphql.RawParams { return &graphql.RawParams{Query: text} }
@@ -270,27 +291,28 @@ func hostile() map[string]*graphql.RawParams {
 		variables[fmt.Sprintf("v%d", i)] = strings.Repeat("x", 500)
 	}
 	return map[string]*graphql.RawParams{
-		"24 chained fragments":           doc(chain(24, "...F%d ...F%d")),
-		"24 chained fragments, by field": doc(chain(24, "...F%d ... { ...F%d }")),
-		"nested chained fragments":       doc(nestedChain(24)),
-		"8,000 equal fields":             doc("{ viewer {" + strings.Repeat(" subject", 8000) + "}}"),
-		"1,900 equal fields":             doc("{ viewer {" + strings.Repeat(" subject", 1900) + "}}"),
-		"640 equal objects":              doc(`{ pool(tenantId: "t", poolId: "p") {` + strings.Repeat(" account{id}", 480) + "}}"),
-		"equal fields with arguments":    doc("{" + strings.Repeat(` pool(tenantId: "t", poolId: "p") { id }`, 20) + "}"),
-		"tree of equal fields":           doc(`{ pool(tenantId: "t", poolId: "p") { account {` + tree(7) + `}}}`),
-		"100,000 directives":             doc("{ __typename " + strings.Repeat("@a", 30_000) + "}"),
-		"900 directives":                 doc("{ __typename " + strings.Repeat("@a ", 900) + "}"),
-		"deep input":                     doc(`{ offers(tenantId: "t", accountId: "a", query: ` + deepInput + `) { id } }`),
-		"deep list":                      doc(`{ offers(tenantId: "t", accountId: "a", query: ` + strings.Repeat("[", 900) + strings.Repeat("]", 900) + `) { id } }`),
-		"deep selection":                 doc(strings.Repeat("{a", 900) + strings.Repeat("}", 900)),
-		"fragment per field":             doc(fragments.String()),
-		"fragments in a circle":          doc("{ ...A } fragment A on Query { ...B ...B } fragment B on Query { ...A ...A }"),
-		"unknown fields":                 doc("{ viewer {" + strings.Repeat(" subjec", 1900) + "}}"),
-		"variables":                      {Query: "query (" + declared.String() + ") { viewer { subject } }", Variables: variables},
-		"long string":                    doc(`{ pool(tenantId: "` + strings.Repeat(`\u0041`, 10_000) + `", poolId: "p") { id } }`),
-		"comments":                       doc("{ __typename }" + strings.Repeat("#\n", 32_000)),
-		"operations":                     doc(strings.Repeat("query A { __typename } ", 390)),
-		"introspection":                  doc("{ __schema { types { fields { type { fields { type { fields { type { name } } } } } } } } }"),
+		"24 chained fragments":            doc(chain(24, "...F%d ...F%d")),
+		"24 chained fragments, by field":  doc(chain(24, "...F%d ... { ...F%d }")),
+		"nested chained fragments":        doc(nestedChain(24)),
+		"8,000 equal fields":              doc("{ viewer {" + strings.Repeat(" subject", 8000) + "}}"),
+		"1,900 equal fields":              doc("{ viewer {" + strings.Repeat(" subject", 1900) + "}}"),
+		"640 equal objects":               doc(`{ pool(tenantId: "t", poolId: "p") {` + strings.Repeat(" account{id}", 480) + "}}"),
+		"equal fields with arguments":     doc("{" + strings.Repeat(` pool(tenantId: "t", poolId: "p") { id }`, 20) + "}"),
+		"tree of equal fields":            doc(`{ pool(tenantId: "t", poolId: "p") { account {` + tree(7) + `}}}`),
+		"100,000 directives":              doc("{ __typename " + strings.Repeat("@a", 30_000) + "}"),
+		"900 directives":                  doc("{ __typename " + strings.Repeat("@a ", 900) + "}"),
+		"deep input":                      doc(`{ offers(tenantId: "t", accountId: "a", query: ` + deepInput + `) { id } }`),
+		"deep list":                       doc(`{ offers(tenantId: "t", accountId: "a", query: ` + strings.Repeat("[", 900) + strings.Repeat("]", 900) + `) { id } }`),
+		"deep selection":                  doc(strings.Repeat("{a", 900) + strings.Repeat("}", 900)),
+		"fragment per field":              doc(fragments.String()),
+		"fragments in a circle":           doc("{ ...A } fragment A on Query { ...B ...B } fragment B on Query { ...A ...A }"),
+		"unknown fields":                  doc("{ viewer {" + strings.Repeat(" subjec", 1900) + "}}"),
+		"variables":                       {Query: "query (" + declared.String() + ") { viewer { subject } }", Variables: variables},
+		"long string":                     doc(`{ pool(tenantId: "` + strings.Repeat(`\u0041`, 10_000) + `", poolId: "p") { id } }`),
+		"comments":                        doc("{ __typename }" + strings.Repeat("#\n", 32_000)),
+		"operations":                      doc(strings.Repeat("query A { __typename } ", 390)),
+		"24 chained fragments of nothing": doc(strings.ReplaceAll(chain(24, "...F%d ...F%d"), "viewer { subject }", "__typename")),
+		"introspection":                   doc("{ __schema { types { fields { type { fields { type { fields { type { name } } } } } } } } }"),
 	}
 }
 
@@ -305,7 +327,7 @@ func TestHostileDocuments(t *testing.T) {
 		runtime.GC()
 		runtime.ReadMemStats(&before)
 		start := cpuTime(t)
-		code, rule, _ := e.refusal(t, &graphql.RawParams{Query: params.Query, Variables: params.Variables})
+		code, rule := e.answer(t, &graphql.RawParams{Query: params.Query, Variables: params.Variables})
 		cpu := cpuTime(t) - start
 		runtime.ReadMemStats(&after)
 		allocated := after.TotalAlloc - before.TotalAlloc
@@ -317,6 +339,19 @@ func TestHostileDocuments(t *testing.T) {
 			t.Errorf("%s takes %v of CPU", name, cpu)
 		}
 	}
+}
+
+// answer takes a request to its response, whether it is executed or refused.
+func (e *engine) answer(t testing.TB, params *graphql.RawParams) (code, rule string) {
+	t.Helper()
+	op, resp := e.prepare(t.Context(), params)
+	if resp == nil {
+		_ = e.run(t.Context(), op, func(r *graphql.Response) error { resp = r; return nil })
+	}
+	if details, ok := firstDetails(resp); ok {
+		rule, _ = details["rule"].(string)
+	}
+	return firstCode(resp), rule
 }
 
 // cpuTime is what this process has used.

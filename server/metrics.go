@@ -54,11 +54,9 @@ func (m *metrics) operation(kind ast.Operation, resp *graphql.Response) {
 // refused counts a request that was not executed, whose type may not be known.
 func (m *metrics) refused(resp *graphql.Response) {
 	m.operations.WithLabelValues("refused", firstCode(resp)).Inc()
-	for _, err := range resp.Errors {
-		if details, ok := err.Extensions["details"].(map[string]any); ok {
-			if rule, ok := details["rule"].(string); ok {
-				m.limit(rule)
-			}
+	if details, ok := firstDetails(resp); ok {
+		if rule, ok := details["rule"].(string); ok {
+			m.limit(rule)
 		}
 	}
 }
@@ -71,4 +69,12 @@ func firstCode(resp *graphql.Response) string {
 	}
 	code, _ := resp.Errors[0].Extensions["code"].(string)
 	return code
+}
+
+func firstDetails(resp *graphql.Response) (map[string]any, bool) {
+	if len(resp.Errors) == 0 {
+		return nil, false
+	}
+	details, ok := resp.Errors[0].Extensions["details"].(map[string]any)
+	return details, ok
 }

@@ -34,7 +34,7 @@ type Deps struct {
 	Schema       graphql.ExecutableSchema
 	Authenticate Authenticator
 	REST         http.Handler                    // under /api/compute, with the actor in the context
-	Console      http.Handler                    // at / and below; a page that says what this is where there is none
+	Console      http.Handler                    // at / and below, with a content policy of its own; nil: a page that says what this is
 	Ready        func(ctx context.Context) error // whether requests can be served now
 	Metrics      *prometheus.Registry            // what /metrics shows, and where the server's own go
 	Log          *slog.Logger
@@ -65,6 +65,9 @@ type Server struct {
 func New(deps Deps) (*Server, error) {
 	limits, err := deps.Config.Limits.withDefaults()
 	if err != nil {
+		return nil, err
+	}
+	if err := checkOrigins(deps.Config.AllowedOrigins); err != nil {
 		return nil, err
 	}
 	if deps.Metrics == nil {

@@ -2,6 +2,8 @@ package server
 
 import (
 	"bufio"
+	"fmt"
+	"net"
 	"net/http"
 	"strings"
 	"testing"
@@ -108,6 +110,25 @@ func TestEventStreamEndsAtDrainWithoutComplete(t *testing.T) {
 	expectEnd(t, lines)
 	if err := <-w.served; err != nil {
 		t.Errorf("Serve: %v", err)
+	}
+}
+
+func TestEventStreamThatIsNotReadIsDropped(t *testing.T) {
+	t.Parallel()
+	w := setup(t, func(c *Config) { c.Limits.WriteTime = 200 * time.Millisecond })
+	var d net.Dialer
+	conn, err := d.DialContext(t.Context(), "tcp", strings.TrimPrefix(w.url, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	body := requestFor(watch("large", 1000)) // 100 MB, more than any socket buffer
+	_, _ = fmt.Fprintf(conn, "POST /graphql HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\nAccept: text/event-stream\r\n"+
+		"Content-Length: %d\r\n\r\n%s", tokenAlice, len(body), body)
+	select {
+	case <-w.subscriptions.ends:
+	case <-time.After(15 * time.Second):
+		t.Fatal("the operation of a client that does not read goes on")
 	}
 }
 

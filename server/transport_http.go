@@ -76,7 +76,7 @@ func (s *Server) serveOnce(w http.ResponseWriter, r *http.Request, params *graph
 // in application/json, which a proxy could have sent as well; a caller over its rate gets 429 in both.
 func refusalStatus(w http.ResponseWriter, params *graphql.RawParams, answer string, refusal *graphql.Response) int {
 	if firstCode(refusal) == string(problem.RateLimited) {
-		if details, ok := refusal.Errors[0].Extensions["details"].(map[string]any); ok {
+		if details, ok := firstDetails(refusal); ok {
 			w.Header().Set("Retry-After", fmt.Sprint(details["retryAfterSeconds"]))
 		}
 		return http.StatusTooManyRequests
