@@ -8,9 +8,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
-	"path/filepath"
 
 	"golang.org/x/crypto/chacha20poly1305"
 )
@@ -37,7 +35,7 @@ func NewKey(raw []byte) (*Key, error) {
 	return &Key{id: hex.EncodeToString(sum[:8]), aead: aead}, nil
 }
 
-// LoadKey reads a key file: 32 bytes that only the owner can read. The error fits fs.ErrNotExist when there is no such file.
+// LoadKey reads a key file: 32 random bytes that only the owner can read. The error fits fs.ErrNotExist when there is no such file.
 func LoadKey(path string) (*Key, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -56,39 +54,6 @@ func LoadKey(path string) (*Key, error) {
 		return nil, fmt.Errorf("the secret key %s: %w", path, err)
 	}
 	return key, nil
-}
-
-// LoadOrCreateKey reads a key file, or makes one when there is none. Starters that race get the same key, and one that is killed
-// leaves no half-written file.
-func LoadOrCreateKey(path string) (*Key, error) {
-	key, err := LoadKey(path)
-	if !errors.Is(err, fs.ErrNotExist) {
-		return key, err
-	}
-	if err := createKey(path); err != nil {
-		return nil, fmt.Errorf("making the secret key: %w", err)
-	}
-	return LoadKey(path)
-}
-
-// createKey links a whole file into place, which fails when another starter was faster.
-func createKey(path string) error {
-	raw := make([]byte, keySize)
-	defer clear(raw)
-	_, _ = rand.Read(raw)
-	f, err := os.CreateTemp(filepath.Dir(path), ".secret-key-*") // of mode 0600
-	if err != nil {
-		return err
-	}
-	defer os.Remove(f.Name())
-	_, err = f.Write(raw)
-	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return err
-	}
-	if err := os.Link(f.Name(), path); err != nil && !errors.Is(err, fs.ErrExist) {
-		return err
-	}
-	return nil
 }
 
 // sealedRow is a value as it is stored: the nonce, then the ciphertext.

@@ -398,39 +398,30 @@ func TestKeyFile(t *testing.T) {
 	if _, err := LoadKey(path); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("no file: %v", err)
 	}
-	keys := make([]*Key, 16)
-	var wg sync.WaitGroup
-	for i := range keys {
-		wg.Go(func() { keys[i], _ = LoadOrCreateKey(path) })
-	}
-	wg.Wait()
-	for _, k := range keys {
-		if k == nil || k.id != keys[0].id {
-			t.Fatal("starters that race got different keys")
+	write := func(path string, raw []byte) string {
+		t.Helper()
+		if err := os.WriteFile(path, raw, 0o600); err != nil {
+			t.Fatal(err)
 		}
+		return path
 	}
-	if again, err := LoadKey(path); err != nil || again.id != keys[0].id {
+	raw := bytes.Repeat([]byte{7}, keySize)
+	key, err := LoadKey(write(path, raw))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again, err := LoadKey(path); err != nil || again.id != key.id {
 		t.Errorf("the file gives another key: %v", err)
-	}
-	if left, _ := os.ReadDir(filepath.Dir(path)); len(left) != 1 {
-		t.Errorf("%d files are left, want 1", len(left))
-	}
-	if info, _ := os.Stat(path); info.Mode().Perm() != 0o600 {
-		t.Errorf("the mode is %v", info.Mode())
 	}
 	if err := os.Chmod(path, 0o640); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := LoadOrCreateKey(path); err == nil {
+	if _, err := LoadKey(path); err == nil {
 		t.Error("a key that the group can read is taken")
 	}
-	if err := os.WriteFile(path+"2", []byte("short"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := LoadOrCreateKey(path + "2"); err == nil {
-		t.Error("a short key is taken")
-	}
-	if _, err := LoadOrCreateKey(filepath.Join(path, "no", "directory")); err == nil {
-		t.Error("a key is made nowhere")
+	for _, size := range []int{0, 31, 33, 64} {
+		if _, err := LoadKey(write(fmt.Sprintf("%s-%d", path, size), bytes.Repeat([]byte{7}, size))); err == nil {
+			t.Errorf("a key of %d bytes is taken", size)
+		}
 	}
 }
