@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"os/user"
@@ -37,7 +38,7 @@ func runOwner(dir string) {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	if err := query(context.Background(), s, "CREATE TABLE kept (v int); INSERT INTO kept VALUES (1)"); err != nil {
+	if err := query(context.Background(), s, "CREATE TABLE IF NOT EXISTS kept (v int); INSERT INTO kept VALUES (1)"); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
@@ -124,6 +125,29 @@ func TestKillingTheOwnerEndsPostgres(t *testing.T) {
 	_ = owner.cmd.Wait()
 	mustQuery(t, start(t, dir), "SELECT 1/count(*) FROM kept") // waits for the rest of the old one
 	awaitGone(t, owner.postgres)
+}
+
+// TestKillingTheOwnerAtAnyMoment starts the owner as a shell starts a background job, with SIGINT ignored, and kills it while it may
+// be anywhere between finding the programs and its first query.
+func TestKillingTheOwnerAtAnyMoment(t *testing.T) {
+	t.Parallel()
+	dir := stateDir(t)
+	stop(t, start(t, dir))
+	self := filepath.Join(dir, "owner.test")
+	copySelf(t, self)
+	for range 8 {
+		cmd := exec.Command("/bin/sh", "-c", "trap '' INT; exec "+self)
+		cmd.Env = append(os.Environ(), childState+"="+dir)
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		<-time.After(rand.N(250 * time.Millisecond))
+		kill(t, cmd.Process.Pid)
+		_ = cmd.Wait()
+		s := start(t, dir)
+		mustQuery(t, s, "SELECT 1")
+		stop(t, s)
+	}
 }
 
 func TestStartAfterOwnerAndPostgresWereBothKilled(t *testing.T) {
