@@ -46,19 +46,31 @@ type bench struct {
 
 func setup(t *testing.T, mode model.ClaimMode) *bench {
 	t.Helper()
-	b := &bench{t: t, ctx: as(t.Context(), owner), db: pgtest.New(t), cloud: newCloud(mode), account: id.New("pacct"), pool: id.New("pool")}
+	c := newCloud(mode)
+	b := setupWith(t, c, "{}")
+	b.cloud = c
+	return b
+}
+
+// setupWith makes a bench without a script, whose account is at the driver's provider.
+func setupWith(t *testing.T, driver provider.Driver, config string) *bench {
+	t.Helper()
+	b := &bench{t: t, ctx: as(t.Context(), owner), db: pgtest.New(t), account: id.New("pacct"), pool: id.New("pool")}
 	log := slog.New(slog.DiscardHandler)
 	decider, err := authz.New(b.db, log)
 	if err != nil {
 		t.Fatal(err)
 	}
-	registry, err := provider.NewRegistry(b.cloud)
+	registry, err := provider.NewRegistry(driver)
 	if err != nil {
 		t.Fatal(err)
 	}
 	accounts := provideraccount.New(provideraccount.Deps{
-		DB: b.db, Authz: decider, Registry: registry, Log: log, Secrets: secret.New(secret.Deps{DB: b.db, Authz: decider}),
+		DB: b.db, Authz: decider, Registry: registry, Log: log, Secrets: secret.New(secret.Deps{
+			DB: b.db, Authz: decider, EnvAllow: []string{"CLOUD_TOKEN"}, LookupEnv: func(name string) (string, bool) { return "project-of-" + name, true },
+		}),
 	})
+	t.Cleanup(accounts.Close)
 	b.deps = Deps{
 		DB: b.db, Authz: decider, Accounts: accounts, Pools: pool.New(pool.Deps{DB: b.db, Authz: decider}),
 		Options: &Options{
@@ -75,7 +87,8 @@ func setup(t *testing.T, mode model.ClaimMode) *bench {
 		t.Fatal(err)
 	}
 	b.rec = NewReconciler(b.deps)
-	b.exec("INSERT INTO provider_accounts (id, tenant_id, provider, name, created_by) VALUES (?, ?, 'scripted', 'main', 'test')", b.account, tenant)
+	b.exec("INSERT INTO provider_accounts (id, tenant_id, provider, name, config, created_by) VALUES (?, ?, ?, 'main', ?, 'test')",
+		b.account, tenant, driver.Manifest().Name, config)
 	b.exec("INSERT INTO pools (id, tenant_id, name, class, agent) VALUES (?, ?, 'hosts', 'vps-host', 'bcd')", b.pool, tenant)
 	b.grant(owner, "tenant-admin", "compute-tenant/"+tenant)
 	return b
