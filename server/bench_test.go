@@ -6,9 +6,6 @@ import (
 	"github.com/99designs/gqlgen/graphql"
 )
 
-// unmetered lets one caller go on for as long as a benchmark does.
-var unmetered = Limits{PointsPerSecond: 1 << 40, PointsAtMost: 1 << 40}
-
 // What a request costs before it is executed: a document that was seen before, one that was not, and the dearest.
 func BenchmarkPrepare(b *testing.B) {
 	ordinary := &graphql.RawParams{Query: `query ($t: ID!) { providerAccounts(tenantId: $t, first: 20) { nodes { id name bootstraps(first: 2) { nodes { id status } } } } }`,
@@ -24,7 +21,7 @@ func BenchmarkPrepare(b *testing.B) {
 		{"equal fields", hostile()["1,900 equal fields"], true},
 	} {
 		b.Run(c.name, func(b *testing.B) {
-			e := newTestEngine(b, Config{Limits: unmetered})
+			e := newTestEngine(b, Config{})
 			b.ReportAllocs()
 			for b.Loop() {
 				if c.fresh {
@@ -42,7 +39,7 @@ func FuzzPrepare(f *testing.F) {
 	for _, params := range hostile() {
 		f.Add(params.Query)
 	}
-	e := newTestEngine(f, Config{Introspection: true, Suggestions: true, Limits: unmetered})
+	e := newTestEngine(f, Config{Introspection: true, Suggestions: true})
 	f.Fuzz(func(t *testing.T, document string) {
 		e.documents.Purge()
 		start := cpuTime(t)

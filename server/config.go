@@ -48,7 +48,7 @@ type Limits struct {
 	StreamsPerSubject int // open Server-Sent Events streams of one caller
 	PendingSockets    int // open WebSockets whose caller is not known yet
 
-	PointsPerSecond int // of cost, that one caller gets back; a REST call and the cheapest operation take one
+	PointsPerSecond int // of cost, that one caller gets back; a REST call takes one
 	PointsAtMost    int // that one caller can save up
 }
 

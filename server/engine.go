@@ -25,6 +25,8 @@ const (
 	// Documents above cachedBytes are parsed each time, so that cachedDocuments of them bound the cache's memory.
 	cachedDocuments = 500
 	cachedBytes     = 8 << 10
+	// bytesPerPoint is how much of a new document is read for one point: the dearest then take a fifth of a core at most.
+	bytesPerPoint = 16
 	// maxErrors is how many validation errors a client gets at once.
 	maxErrors = 20
 )
@@ -98,7 +100,7 @@ func (e *engine) prepare(ctx context.Context, params *graphql.RawParams) (*opera
 	if err := e.operations.admit(params); err != nil {
 		return nil, e.refuse(ctx, err)
 	}
-	doc, errs := e.document(params.Query)
+	doc, errs := e.document(ctx, params.Query)
 	if errs != nil {
 		return nil, e.refuse(ctx, errs...)
 	}
@@ -133,13 +135,17 @@ func charge(ctx context.Context, m *meter, points int) error {
 }
 
 // document gives the parsed and validated document of a text. Equal texts share one, which nothing changes any more.
-func (e *engine) document(text string) (*ast.QueryDocument, []error) {
+// One that was not seen before, which a refused one never was, takes points for the work that reading it is.
+func (e *engine) document(ctx context.Context, text string) (*ast.QueryDocument, []error) {
 	limits := e.config.Limits
 	if len(text) > limits.DocumentBytes {
 		return nil, []error{tooMuch("document_bytes", limits.DocumentBytes, "The document has %d bytes; at most %d are allowed.", len(text), limits.DocumentBytes)}
 	}
 	if doc, ok := e.documents.Get(text); ok {
 		return doc, nil
+	}
+	if err := charge(ctx, e.meter, len(text)/bytesPerPoint); err != nil {
+		return nil, []error{err}
 	}
 	doc, err := parser.ParseQueryWithTokenLimit(&ast.Source{Input: text}, limits.Tokens)
 	if err != nil {

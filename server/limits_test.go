@@ -18,8 +18,12 @@ import (
 	"better/compute/internal/problem"
 )
 
+// unmetered lets one caller go on for as long as a test does.
+const unmetered = 1 << 40
+
 func newTestEngine(t testing.TB, config Config) *engine {
 	t.Helper()
+	config.Limits.PointsPerSecond, config.Limits.PointsAtMost = unmetered, unmetered
 	var err error
 	if config.Limits, err = config.Limits.withDefaults(); err != nil {
 		t.Fatal(err)
@@ -398,18 +402,22 @@ func TestMeter(t *testing.T) {
 
 func TestRateLimit(t *testing.T) {
 	t.Parallel()
-	w := setup(t, func(c *Config) { c.Limits.PointsPerSecond, c.Limits.PointsAtMost = 1, 5 })
-	w.post(t, `{ providerAccounts(tenantId: "t", first: 4) { nodes { id } } }`) // 5 points
+	w := setup(t, func(c *Config) { c.Limits.PointsPerSecond, c.Limits.PointsAtMost = 1, 150 })
+	w.post(t, `{ providerAccounts(tenantId: "t", first: 100) { nodes { id } } }`) // 101 points, and 3 for the document
+	dear := `{ a: providerAccounts(tenantId: "t", first: 60) { nodes { id } } }`
 	c := w.connect(t, tokenAlice)
-	c.subscribe("1", `{ a: viewer { subject } b: viewer { subject } c: viewer { subject } d: viewer { subject } }`)
+	c.subscribe("1", dear)
 	c.expect(`{"id":"1","type":"error","payload":[{"message":"You have used up what one caller may ask for in a short time.","extensions":{"code":"RATE_LIMITED"…`)
 	for _, header := range [][]string{nil, {"Accept", typeGraphQL}} {
-		resp, body := w.post(t, `{ a: viewer { subject } b: viewer { subject } c: viewer { subject } d: viewer { subject } }`, header...)
+		resp, body := w.post(t, dear, header...)
 		if code, _, _ := firstError(t, body); resp.StatusCode != 429 || code != "RATE_LIMITED" || resp.Header.Get("Retry-After") == "" {
 			t.Errorf("%v: %d %s %v", header, resp.StatusCode, body, resp.Header)
 		}
 	}
-	if resp, _ := w.post(t, `{ viewer { subject } }`, "Authorization", "Bearer "+tokenBob); resp.StatusCode != 200 {
+	if resp, body := w.post(t, `{ nope }`+strings.Repeat(" ", 64*bytesPerPoint)); resp.StatusCode != 429 {
+		t.Errorf("documents that are refused are free: %d %s", resp.StatusCode, body)
+	}
+	if resp, _ := w.post(t, dear, "Authorization", "Bearer "+tokenBob); resp.StatusCode != 200 {
 		t.Errorf("another caller: %d", resp.StatusCode)
 	}
 }
