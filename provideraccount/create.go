@@ -72,7 +72,7 @@ func (s *Service) checkConfig(providerName string, config model.JSON) error {
 // replay answers a repeat of a stored create; nil when there is none.
 func (s *Service) replay(ctx context.Context, c creation) (payload *model.CreateProviderAccountPayload, err error) {
 	// Most creates are no repeats, and a look without a transaction costs them one statement.
-	if _, err := selectAccount(ctx, s.db.DB, c.account.TenantID, c.account.ID); err != nil {
+	if _, err := readAccount(ctx, s.db, c.account.TenantID, c.account.ID); err != nil {
 		if problem.Is(err, problem.NotFound) {
 			return nil, nil
 		}

@@ -71,7 +71,7 @@ func (s *Service) Machines(ctx context.Context, in GetInput) ([]*model.Machine, 
 // ask makes one live call that a caller waits for, under the limits.
 func ask[T any](ctx context.Context, s *Service, at GetInput, capability string, do func(context.Context, provider.Client) (T, error)) (T, error) {
 	var none T
-	account, err := selectAccount(ctx, s.db.DB, at.TenantID, at.AccountID)
+	account, err := readAccount(ctx, s.db, at.TenantID, at.AccountID)
 	if err != nil {
 		return none, err
 	}

@@ -34,7 +34,7 @@ func (s *Service) Get(ctx context.Context, in GetInput) (*model.ProviderAccount,
 	if err := s.admit(ctx, in, nil, model.ProvidersRead); err != nil {
 		return nil, err
 	}
-	return selectAccount(ctx, s.db.DB, in.TenantID, in.AccountID)
+	return readAccount(ctx, s.db, in.TenantID, in.AccountID)
 }
 
 // List gives all of the tenant's accounts that the caller holds compute:providers:read on, sorted by name in byte order.
