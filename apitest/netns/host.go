@@ -47,6 +47,13 @@ if $sshd -t -o PerSourcePenalties=no 2>/dev/null; then sshd="$sshd -o PerSourceP
 exec $sshd "$@"
 `
 
+// sshdUnit leaves nothing behind for the unit's own limits to end: stopping and starting is the test's.
+const sshdUnit = `[Service]
+Type=forking
+ExecStart=/bin/sh /etc/ssh/netns-start
+KillMode=process
+`
+
 // Host is a machine. Its methods fail the test when they cannot do what they say, and are for the test's goroutine.
 type Host struct {
 	// Name is its host name.
@@ -63,6 +70,7 @@ type Host struct {
 	t       testing.TB
 	dir     string
 	netns   string
+	init    string // small or systemd
 	process *process
 }
 
@@ -80,7 +88,10 @@ func (n *network) newHost(t testing.TB, index int, options Options) *Host {
 	address[3] = byte(10 + index)
 	h := &Host{
 		Name: name, Address: netip.AddrFrom4(address), Gateway: n.gateway, Serial: "SN-" + strings.ToUpper(name),
-		MachineID: strings.ReplaceAll(uuid(), "-", ""), t: t, dir: filepath.Join(n.dir, name), netns: name,
+		MachineID: strings.ReplaceAll(uuid(), "-", ""), t: t, dir: filepath.Join(n.dir, name), netns: name, init: "small",
+	}
+	if options.Systemd {
+		h.init = "systemd"
 	}
 	t.Cleanup(h.destroy)
 	h.mountDisk(options)
@@ -109,18 +120,19 @@ func (h *Host) seed(options Options) {
 	login, loginPEM := h.newKey()
 	h.PrivateKey = loginPEM
 	for path, content := range map[string]string{
-		"seed/etc/ssh/netns.conf":            sshdConfig,
-		"seed/etc/ssh/netns-start":           sshdStart,
-		"seed/etc/ssh/netns_host_key":        hostKey,
-		"seed/etc/ssh/netns_authorized_keys": string(ssh.MarshalAuthorizedKey(login.PublicKey())),
-		"seed/etc/machine-id":                h.MachineID + "\n",
-		"seed/etc/hostname":                  h.Name + "\n",
-		"sys/class/dmi/id/product_serial":    h.Serial + "\n",
-		"sys/class/dmi/id/product_name":      "Namespace\n",
-		"sys/block/vda/size":                 "83886080\n", // 40 GiB in sectors of 512
-		"sys/block/vda/removable":            "0\n",
-		"sys/block/vda/queue/rotational":     "0\n",
-		"sys/block/loop0/size":               "2048\n",
+		"seed/etc/ssh/netns.conf":                    sshdConfig,
+		"seed/etc/ssh/netns-start":                   sshdStart,
+		"seed/etc/ssh/netns_host_key":                hostKey,
+		"seed/etc/systemd/system/netns-sshd.service": sshdUnit,
+		"seed/etc/ssh/netns_authorized_keys":         string(ssh.MarshalAuthorizedKey(login.PublicKey())),
+		"seed/etc/machine-id":                        h.MachineID + "\n",
+		"seed/etc/hostname":                          h.Name + "\n",
+		"sys/class/dmi/id/product_serial":            h.Serial + "\n",
+		"sys/class/dmi/id/product_name":              "Namespace\n",
+		"sys/block/vda/size":                         "83886080\n", // 40 GiB in sectors of 512
+		"sys/block/vda/removable":                    "0\n",
+		"sys/block/vda/queue/rotational":             "0\n",
+		"sys/block/loop0/size":                       "2048\n",
 	} {
 		h.seedFile(path, content, 0o644)
 	}
@@ -161,7 +173,7 @@ func (h *Host) start() {
 		h.t.Error(err)
 		return
 	}
-	cmd := exec.Command("ip", "netns", "exec", h.netns, "/bin/sh", "-c", bootScript, "boot", h.dir, h.Name, uuid()) //nolint:gosec,noctx // ends with PowerOff
+	cmd := exec.Command("ip", "netns", "exec", h.netns, "/bin/sh", "-c", bootScript, "boot", h.dir, h.Name, uuid(), h.init) //nolint:gosec,noctx // ends with PowerOff
 	cmd.Stdout, cmd.Stderr = console, console
 	cmd.SysProcAttr = &syscall.SysProcAttr{
 		Cloneflags: syscall.CLONE_NEWNS | syscall.CLONE_NEWUTS | syscall.CLONE_NEWIPC | syscall.CLONE_NEWPID,
@@ -226,6 +238,9 @@ func (h *Host) destroy() {
 	h.PowerOff()
 	if h.t.Failed() {
 		h.t.Logf("console of %s:\n%s", h.Name, h.read(h.console()))
+	}
+	if h.init == "systemd" {
+		removeGroups(h.t, h.dir, h.Name)
 	}
 	command(h.t, "ip", "netns", "delete", h.netns)
 	// The link goes with the namespace, but a little later; its name must be free before the test ends.

@@ -8,11 +8,13 @@ package netns
 import (
 	"crypto/rand"
 	"fmt"
+	"io/fs"
 	"net"
 	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -36,6 +38,9 @@ type Options struct {
 	DiskMiB int
 	// GPU is a PCI "vendor:device" in hex, such as 10de:20b5; empty for none.
 	GPU string
+	// Systemd makes systemd the init; without it there is a small one that starts /etc/rc2.d. The test is skipped where systemd is
+	// not installed.
+	Systemd bool
 }
 
 // Hosts makes n machines that are up, and ends them with the test. It needs root, iproute2 and openssh-server: without root the
@@ -49,6 +54,9 @@ func Hosts(t testing.TB, n int) []*Host {
 func HostsWith(t testing.TB, n int, options Options) []*Host {
 	t.Helper()
 	require(t)
+	if _, err := os.Stat("/lib/systemd/systemd"); err != nil && options.Systemd {
+		t.Skip("machines with systemd need the package systemd")
+	}
 	network := newNetwork(t)
 	hosts := make([]*Host, n)
 	var wait sync.WaitGroup
@@ -218,12 +226,43 @@ func reapProcess(t testing.TB, dir string) {
 			_ = exec.Command("ip", "link", "delete", l.Name).Run() //nolint:noctx // ends by itself
 		}
 	}
+	removeGroups(t, dir, names)
 	disks, _ := filepath.Glob(filepath.Join(dir, "*", "*", "disk"))
 	for _, d := range disks {
 		_ = syscall.Unmount(d, syscall.MNT_DETACH)
 	}
 	if err := os.RemoveAll(dir); err != nil {
 		t.Logf("removing what an earlier run left: %v", err)
+	}
+}
+
+// removeGroups removes the control groups whose names begin so, once nothing runs in them. It sees them at a mount of its own in
+// dir, which must exist.
+func removeGroups(t testing.TB, dir, names string) {
+	t.Helper()
+	at := filepath.Join(dir, "groups")
+	if err := os.MkdirAll(at, 0o700); err != nil {
+		t.Error(err)
+		return
+	}
+	if err := syscall.Mount("cgroup2", at, "cgroup2", 0, ""); err != nil {
+		return // then no machine had any
+	}
+	defer func() { _ = syscall.Unmount(at, syscall.MNT_DETACH) }()
+	roots, _ := filepath.Glob(filepath.Join(at, names+"*"))
+	for _, root := range roots {
+		var groups []string
+		_ = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+			if err == nil && d.IsDir() {
+				groups = append(groups, path)
+			}
+			return err
+		})
+		for _, g := range slices.Backward(groups) {
+			if err := os.Remove(g); err != nil {
+				t.Errorf("removing a control group: %v", err)
+			}
+		}
 	}
 }
 

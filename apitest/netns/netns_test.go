@@ -68,6 +68,17 @@ func TestClockAndDisk(t *testing.T) {
 	h.Run("head -c 2000000 /dev/zero >/srv/big")
 }
 
+func TestSystemd(t *testing.T) {
+	t.Parallel()
+	h := netns.HostsWith(t, 1, netns.Options{Systemd: true})[0]
+	h.Write("/etc/systemd/system/x.service", "[Service]\nExecStart=sleep 3600\n[Install]\nWantedBy=multi-user.target\n")
+	h.Run("systemctl enable --now x.service")
+	h.Reboot()
+	if got := h.Run("systemctl is-active x.service"); got != "active\n" {
+		t.Errorf("after a reboot the service is %q", got)
+	}
+}
+
 func TestAKilledRunIsCleanedUp(t *testing.T) {
 	if os.Getenv("NETNS_TEST_CRASH") != "" {
 		h := netns.Hosts(t, 1)[0]
