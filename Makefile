@@ -5,8 +5,9 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 
 VERSION ?= $(shell git describe --always --dirty 2>/dev/null || echo dev)
-GO_BUILD := CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X main.version=$(VERSION)"
-GO_AGENT := CGO_ENABLED=0 GOOS=linux go build -trimpath -ldflags "-s -w -X main.version=$(VERSION)"
+GO_BUILD := go build -ldflags "-X main.version=$(VERSION)"
+# The agent runs on machines that we know nothing about, so it is linked statically.
+GO_AGENT := CGO_ENABLED=0 GOOS=linux go build -ldflags "-s -w -X main.version=$(VERSION)"
 LINT := .cache/bin/golangci-lint
 LINT_VERSION := v2.15.0
 VULNCHECK := .cache/bin/govulncheck

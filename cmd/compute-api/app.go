@@ -136,7 +136,7 @@ func (a *app) wire() error {
 	accounts := provideraccount.New(provideraccount.Deps{
 		DB: a.db, Authz: a.decider, Registry: registry, Secrets: a.secrets, Log: a.log,
 	})
-	a.pools = pool.New(pool.Deps{DB: a.db, Authz: a.decider, Accounts: accounts})
+	a.pools = pool.New(pool.Deps{DB: a.db, Authz: a.decider})
 	ca, options, err := a.bootstrapOptions()
 	if err != nil {
 		return err
@@ -364,7 +364,7 @@ func (c *config) pkiDir() string {
 func (c *config) staticTokens() []server.StaticToken {
 	tokens := make([]server.StaticToken, len(c.Auth.Tokens))
 	for i, t := range c.Auth.Tokens {
-		tokens[i] = server.StaticToken{Token: t.Token, Actor: authz.Actor{Subject: t.Subject, Groups: t.Groups}}
+		tokens[i] = server.StaticToken{Token: t.Token, Subject: t.Subject, Groups: t.Groups}
 	}
 	return tokens
 }

@@ -254,8 +254,8 @@ func (l leaf) parse(text string) (any, error) {
 }
 
 var (
-	tokenPattern       = regexp.MustCompile(`^[!-~]{8,4096}$`)
-	trustDomainPattern = regexp.MustCompile(`^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$`)
+	tokenPattern       = regexp.MustCompile(`^[!-~]{8,1000}$`)
+	trustDomainPattern = regexp.MustCompile(`^[a-z0-9]([a-z0-9.-]{0,250}[a-z0-9])?$`)
 )
 
 // problems lists what is wrong with settings that have the right type.
@@ -290,7 +290,7 @@ func (c *config) authProblems(add func(key, format string, args ...any)) {
 	for i, t := range c.Auth.Tokens {
 		key := fmt.Sprintf("auth.tokens[%d]", i)
 		if !tokenPattern.MatchString(t.Token) {
-			add(key+".token", "must be 8 to 4096 printable ASCII characters")
+			add(key+".token", "must be 8 to 1000 printable ASCII characters")
 		}
 		if seen[t.Token] {
 			add(key+".token", "is the same as an earlier one")
