@@ -18,6 +18,7 @@ import (
 	"github.com/riverqueue/river/riverdriver/riverdatabasesql"
 	"github.com/uptrace/bun"
 
+	"better/compute/audit"
 	"better/compute/authz"
 	"better/compute/internal/postgres"
 	"better/compute/pool"
@@ -91,7 +92,7 @@ func newQueue(db *postgres.DB) (*queue, error) {
 func (q *queue) insert(ctx context.Context, tx bun.Tx, runID string) (jobID int64, err error) {
 	inserted, err := q.client.InsertTx(ctx, tx.Tx, job{BootstrapID: runID}, &river.InsertOpts{Queue: queueName})
 	if err != nil {
-		return 0, fmt.Errorf("inserting a job: %w", err)
+		return 0, failed("inserting a job", err)
 	}
 	return inserted.Job.ID, nil
 }
@@ -103,8 +104,24 @@ func (q *queue) wake(ctx context.Context, tx bun.Tx, runID string) error {
 		return err
 	}
 	_, err = tx.NewUpdate().Model((*run)(nil)).Set("job_id = ?", jobID).Set("next_at = now()").Where("id = ?", runID).Exec(ctx)
-	if err != nil {
-		return fmt.Errorf("waking a run: %w", err)
+	return failed("waking a run", err)
+}
+
+// The actions of the audit log.
+const (
+	startAction   = "bootstrapMachine"
+	cancelAction  = "cancelBootstrap"
+	resolveAction = "resolveClaim"
+)
+
+// record writes the audit row of what a caller did to a run.
+func record(ctx context.Context, idb bun.IDB, action string, outcome audit.Outcome, r *run) error {
+	details := map[string]any{"bootstrapId": r.ID, "poolId": r.PoolID, "machineId": r.MachineID, "offerId": r.OfferID}
+	if r.ClaimResolution != nil {
+		details["claimResolution"] = *r.ClaimResolution
 	}
-	return nil
+	return audit.Record(ctx, idb, audit.Entry{
+		TenantID: r.TenantID, Action: action, Object: authz.ProviderAccount(r.TenantID, r.AccountID).String(), Outcome: outcome,
+		Details: details,
+	})
 }

@@ -25,9 +25,8 @@ func (s *Service) Cancel(ctx context.Context, in model.CancelBootstrapInput) (*m
 		if r.Status == model.Joined {
 			return problem.New(problem.InvalidState, "The bootstrap has joined; remove the host instead.").With("status", r.Status)
 		}
-		entry := audit.Entry{TenantID: r.TenantID, Action: "bootstrap.cancel", Object: r.ID, Outcome: audit.Replayed}
 		if r.Status == model.Failed || r.CancelRequestedAt != nil {
-			return audit.Record(ctx, tx, entry)
+			return record(ctx, tx, cancelAction, audit.Replayed, r)
 		}
 		r, err = update(ctx, tx.NewUpdate().Model((*run)(nil)).
 			Set("cancel_requested_at = now()").Set("updated_at = now()").Where("id = ?", r.ID))
@@ -37,8 +36,7 @@ func (s *Service) Cancel(ctx context.Context, in model.CancelBootstrapInput) (*m
 		if err := s.queue.wake(ctx, tx, r.ID); err != nil {
 			return err
 		}
-		entry.Outcome = audit.Allowed
-		return audit.Record(ctx, tx, entry)
+		return record(ctx, tx, cancelAction, audit.Allowed, r)
 	})
 	if err != nil {
 		return nil, err

@@ -124,7 +124,7 @@ func (r *Reconciler) cleanupRetry(w *work, err error) outcome {
 		d = r.Timing.Cleanup << w.Attempt
 	}
 	return outcome{kind: waits, pause: pause{
-		d: max(d, e.RetryAfter), step: "giving the machine back", reason: waitReason(e.Class), err: printable(e.Message, maxMessage), failed: true,
+		d: d, step: "giving the machine back", reason: waitReason(e.Class), err: printable(e.Message, maxMessage), failed: true,
 	}}
 }
 

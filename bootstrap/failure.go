@@ -19,6 +19,8 @@ const (
 	maxRef      = 1000
 	// refusedPause is how often to look whether an account whose credentials were refused has been changed.
 	refusedPause = 10 * time.Second
+	// maxRetryAfter bounds what a provider can ask for.
+	maxRetryAfter = 8 * time.Hour
 )
 
 // The codes of what a run may wait for, beside model.ClaimUncertain.
@@ -89,7 +91,7 @@ func refused(message string) outcome {
 }
 
 func (r *Reconciler) rateLimited(w *work, e *provider.Error) outcome {
-	d := e.RetryAfter
+	d := min(e.RetryAfter, maxRetryAfter)
 	if d <= 0 {
 		d = jitter(r.Timing.Retry, r.Timing.RetryMax)
 	}
@@ -98,7 +100,7 @@ func (r *Reconciler) rateLimited(w *work, e *provider.Error) outcome {
 
 // retry waits longer from attempt to attempt, by a random time, so that runs that failed together do not come back together.
 func (r *Reconciler) retry(w *work, e *provider.Error) outcome {
-	d := max(e.RetryAfter, backoff(r.Timing.Retry, r.Timing.RetryMax, w.Attempt))
+	d := max(min(e.RetryAfter, maxRetryAfter), backoff(r.Timing.Retry, r.Timing.RetryMax, w.Attempt))
 	return outcome{kind: waits, pause: pause{
 		d: d, step: w.Step, reason: waitReason(e.Class), err: printable(e.Message, maxMessage), failed: true,
 	}}

@@ -3,7 +3,6 @@ package bootstrap
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"github.com/uptrace/bun"
 
@@ -46,8 +45,5 @@ func markJoined(ctx context.Context, tx bun.IDB, bootstrapID, hostID string) err
 		return err
 	}
 	_, err = tx.NewRaw("UPDATE machine_reservations SET host_id = ? WHERE bootstrap_id = ?", hostID, bootstrapID).Exec(ctx)
-	if err != nil {
-		return fmt.Errorf("giving a reservation to a host: %w", err)
-	}
-	return nil
+	return failed("giving a reservation to a host", err)
 }

@@ -15,7 +15,6 @@ type lease struct {
 	ttl    time.Duration
 	cancel context.CancelCauseFunc
 	expiry *time.Timer
-	quit   chan struct{}
 	ended  chan struct{}
 
 	mu    sync.Mutex
@@ -25,7 +24,7 @@ type lease struct {
 // hold keeps the lease that was asked for at the time asked, until stop. The context ends when the lease does.
 func hold(ctx context.Context, db bun.IDB, r *run, ttl time.Duration, asked time.Time) (context.Context, *lease) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	l := &lease{ttl: ttl, cancel: cancel, quit: make(chan struct{}), ended: make(chan struct{}), until: asked.Add(ttl)}
+	l := &lease{ttl: ttl, cancel: cancel, ended: make(chan struct{}), until: asked.Add(ttl)}
 	l.expiry = time.AfterFunc(time.Until(l.until), func() { cancel(errLost) })
 	go l.renew(ctx, db, r.ID, r.LeaseEpoch)
 	return ctx, l
@@ -39,12 +38,11 @@ func (l *lease) valid() bool {
 	return time.Now().Before(l.until)
 }
 
-// stop ends the renewals. Whoever writes the end of the step does it afterwards, so that no renewal follows it.
+// stop ends the renewals, and the context with them. Whoever writes the end of the step does it afterwards.
 func (l *lease) stop() {
-	close(l.quit)
-	<-l.ended
 	l.expiry.Stop()
 	l.cancel(nil)
+	<-l.ended
 }
 
 func (l *lease) renew(ctx context.Context, db bun.IDB, id string, epoch int64) {
@@ -53,15 +51,14 @@ func (l *lease) renew(ctx context.Context, db bun.IDB, id string, epoch int64) {
 	defer tick.Stop()
 	for {
 		select {
-		case <-l.quit:
-			return
 		case <-ctx.Done():
 			return
 		case <-tick.C:
 		}
 		asked := time.Now()
+		// A renewal that was cut off may reach the database late: it must not bring back a lease that was given back.
 		res, err := db.NewUpdate().Model((*run)(nil)).Set("lease_until = ?", fromNow(l.ttl)).
-			Where("id = ?", id).Where("lease_epoch = ?", epoch).Exec(ctx)
+			Where("id = ?", id).Where("lease_epoch = ?", epoch).Where("lease_until IS NOT NULL").Exec(ctx)
 		if err != nil {
 			continue // the database may be back before the lease ends
 		}

@@ -2,7 +2,6 @@ package bootstrap
 
 import (
 	"context"
-	"fmt"
 	"slices"
 
 	"github.com/uptrace/bun"
@@ -85,7 +84,7 @@ func (s *Service) Page(ctx context.Context, q PageQuery) (*model.BootstrapConnec
 	query := s.DB.NewSelect().Model(&items).ModelTableExpr("bootstraps AS b").ColumnExpr(columns).Where("b.tenant_id = ?", q.TenantID)
 	query = p.of(narrow(filter.Where(query, "b.account_id"), q))
 	if err := query.Scan(ctx); err != nil {
-		return nil, fmt.Errorf("listing runs: %w", err)
+		return nil, failed("listing runs", err)
 	}
 	return model.NewConnection(items, p.first, p.afterText, cursorOf), nil
 }
@@ -150,7 +149,7 @@ func (s *Service) ByAccounts(ctx context.Context, accounts []*model.ProviderAcco
 			pgdialect.Array(tenants), pgdialect.Array(ids), p.of(ofStatuses(each, statuses))).
 		OrderExpr("b.created_at DESC, b.id DESC").Scan(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("listing runs of accounts: %w", err)
+		return nil, failed("listing runs of accounts", err)
 	}
 	byAccount := map[string][]*model.Bootstrap{}
 	for _, b := range items {
@@ -196,7 +195,7 @@ func (s *Service) Histories(ctx context.Context, runs []*model.Bootstrap) ([][]*
 	err := s.DB.NewRaw(`SELECT bootstrap_id, from_status, to_status, at, reason FROM bootstrap_transitions
 		WHERE bootstrap_id IN (?) ORDER BY bootstrap_id, id`, bun.List(ids)).Scan(ctx, &rows)
 	if err != nil {
-		return nil, fmt.Errorf("reading histories: %w", err)
+		return nil, failed("reading histories", err)
 	}
 	byRun := map[string][]*model.BootstrapTransition{}
 	for i := range rows {

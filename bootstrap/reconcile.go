@@ -123,11 +123,10 @@ func (r *Reconciler) Step(ctx context.Context, id string) (Next, error) {
 	r.fault("leased")
 	held, l := hold(ctx, r.DB.DB, row, r.Timing.Lease, asked)
 	w := &work{run: row, lease: l}
-	out, err := r.decide(held, w, l)
-	lost := context.Cause(held)
+	out, err := r.decide(held, w)
 	l.stop()
 	switch {
-	case errors.Is(err, errLost) || errors.Is(lost, errLost):
+	case errors.Is(err, errLost):
 		return Next{Done: true}, nil
 	case err != nil:
 		r.release(ctx, w)
@@ -142,10 +141,10 @@ func (r *Reconciler) Step(ctx context.Context, id string) (Next, error) {
 }
 
 // decide finds out what the run has come to. Time is up before any call to the provider is made.
-func (r *Reconciler) decide(ctx context.Context, w *work, l *lease) (out outcome, err error) {
+func (r *Reconciler) decide(ctx context.Context, w *work) (out outcome, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			l.stop() // what a panic leaves behind is the lease, which ends by itself
+			w.lease.stop() // what a panic leaves in the row is the lease, which ends by itself
 			panic(p)
 		}
 	}()

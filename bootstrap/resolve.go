@@ -49,10 +49,7 @@ func (s *Service) ResolveClaim(ctx context.Context, in model.ResolveClaimInput) 
 		if err := s.queue.wake(ctx, tx, r.ID); err != nil {
 			return err
 		}
-		return audit.Record(ctx, tx, audit.Entry{
-			TenantID: r.TenantID, Action: "bootstrap.resolveClaim", Object: r.ID, Outcome: audit.Allowed,
-			Details: map[string]any{"resolution": *r.ClaimResolution, "machineId": r.MachineID},
-		})
+		return record(ctx, tx, resolveAction, audit.Allowed, r)
 	})
 	if err != nil {
 		return nil, err

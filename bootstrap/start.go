@@ -12,6 +12,7 @@ import (
 	"better/compute/audit"
 	"better/compute/authz"
 	"better/compute/internal/id"
+	"better/compute/internal/postgres"
 	"better/compute/internal/problem"
 	"better/compute/model"
 	"better/compute/provider"
@@ -65,11 +66,8 @@ func (s *Service) replay(ctx context.Context, runID string, in model.BootstrapMa
 	if r.AccountID != in.AccountID || r.PoolID != in.PoolID || !r.asks(in) {
 		return nil, problem.New(problem.Conflict, "The idempotency key was used for another bootstrap.").With("idempotencyKey", in.IdempotencyKey)
 	}
-	err = audit.Record(ctx, s.DB.DB, audit.Entry{
-		TenantID: in.TenantID, Action: "bootstrap.start", Object: r.ID, Outcome: audit.Replayed,
-	})
-	if err != nil {
-		return nil, err
+	if err := record(ctx, s.DB.DB, startAction, audit.Replayed, r); err != nil {
+		return nil, postgres.Translate(err)
 	}
 	return &model.BootstrapMachinePayload{Bootstrap: &r.Bootstrap, Replayed: true}, nil
 }
@@ -184,10 +182,7 @@ func (s *Service) create(ctx context.Context, tx bun.Tx, p *plan) (*run, error) 
 	if err := announce(ctx, tx, r, p.change); err != nil {
 		return nil, err
 	}
-	return r, audit.Record(ctx, tx, audit.Entry{
-		TenantID: r.TenantID, Action: "bootstrap.start", Object: r.ID, Outcome: audit.Allowed,
-		Details: map[string]any{"accountId": r.AccountID, "poolId": r.PoolID, "machineId": r.MachineID, "offerId": r.OfferID},
-	})
+	return r, record(ctx, tx, startAction, audit.Allowed, r)
 }
 
 func (s *Service) checkPool(ctx context.Context, tx bun.IDB, tenantID, poolID string) error {
@@ -230,8 +225,5 @@ func replayed(err error) error {
 	if errors.Is(err, sql.ErrNoRows) {
 		return errReplay
 	}
-	if err != nil {
-		return fmt.Errorf("writing a run: %w", err)
-	}
-	return nil
+	return failed("writing a run", err)
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/uptrace/bun"
 	"github.com/uptrace/bun/schema"
 
+	"better/compute/internal/postgres"
 	"better/compute/model"
 )
 
@@ -95,7 +96,7 @@ func load(ctx context.Context, idb bun.IDB, tenantID, id string) (*run, error) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("reading a run: %w", err)
+		return nil, failed("reading a run", err)
 	}
 	return r, nil
 }
@@ -109,7 +110,7 @@ func lock(ctx context.Context, tx bun.IDB, tenantID, id string) (*run, error) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("locking a run: %w", err)
+		return nil, failed("locking a run", err)
 	}
 	return r, nil
 }
@@ -122,7 +123,7 @@ func update(ctx context.Context, q *bun.UpdateQuery) (*run, error) {
 		return nil, errLost
 	}
 	if err != nil {
-		return nil, fmt.Errorf("writing a run: %w", err)
+		return nil, failed("writing a run", err)
 	}
 	return r, nil
 }
@@ -137,7 +138,7 @@ func acquire(ctx context.Context, idb bun.IDB, id, holder string, ttl time.Durat
 	}
 	busy, err = idb.NewSelect().Model((*run)(nil)).Where("id = ?", id).Where("live_account_id IS NOT NULL").Exists(ctx)
 	if err != nil {
-		return nil, false, fmt.Errorf("looking for a run: %w", err)
+		return nil, false, failed("looking for a run", err)
 	}
 	return nil, busy, nil
 }
@@ -155,7 +156,7 @@ func reserve(ctx context.Context, tx bun.IDB, key, runID string) (bool, error) {
 	_, err := tx.NewRaw("INSERT INTO machine_reservations (machine_key, bootstrap_id) VALUES (?, ?) ON CONFLICT (machine_key) DO NOTHING",
 		key, runID).Exec(ctx)
 	if err != nil {
-		return false, fmt.Errorf("reserving a machine: %w", err)
+		return false, failed("reserving a machine", err)
 	}
 	var owner string
 	err = tx.NewRaw("SELECT bootstrap_id FROM machine_reservations WHERE machine_key = ?", key).Scan(ctx, &owner)
@@ -163,7 +164,7 @@ func reserve(ctx context.Context, tx bun.IDB, key, runID string) (bool, error) {
 		return false, nil // its owner gave it back just now; the caller may ask again
 	}
 	if err != nil {
-		return false, fmt.Errorf("reading a reservation: %w", err)
+		return false, failed("reading a reservation", err)
 	}
 	return owner == runID, nil
 }
@@ -171,10 +172,7 @@ func reserve(ctx context.Context, tx bun.IDB, key, runID string) (bool, error) {
 // unreserve gives back the machines of a run that needs none any more.
 func unreserve(ctx context.Context, tx bun.IDB, runID string) error {
 	_, err := tx.NewRaw("DELETE FROM machine_reservations WHERE bootstrap_id = ? AND host_id IS NULL", runID).Exec(ctx)
-	if err != nil {
-		return fmt.Errorf("giving a reservation back: %w", err)
-	}
-	return nil
+	return failed("giving a reservation back", err)
 }
 
 // notLost is errLost for a read that found no row.
@@ -182,8 +180,13 @@ func notLost(err error) error {
 	if errors.Is(err, sql.ErrNoRows) {
 		return errLost
 	}
-	if err != nil {
-		return fmt.Errorf("reading a run: %w", err)
+	return failed("reading a run", err)
+}
+
+// failed says what was being done when the database gave an error; UNAVAILABLE when it is away. It is nil for nil.
+func failed(doing string, err error) error {
+	if err == nil {
+		return nil
 	}
-	return nil
+	return postgres.Translate(fmt.Errorf("%s: %w", doing, err))
 }

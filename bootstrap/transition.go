@@ -56,7 +56,7 @@ func announce(ctx context.Context, tx bun.IDB, r *run, c change) error {
 	_, err := tx.NewRaw("INSERT INTO bootstrap_transitions (bootstrap_id, from_status, to_status, at, reason) VALUES (?, ?, ?, ?, ?)",
 		r.ID, c.from, c.to, r.StateSince, c.reason).Exec(ctx)
 	if err != nil {
-		return fmt.Errorf("writing history: %w", err)
+		return failed("writing history", err)
 	}
 	data, err := envelope(r, c)
 	if err != nil {

@@ -25,6 +25,8 @@ const (
 	sweepEvery = 2 * time.Second
 	sweepGrace = 2 * time.Second
 	sweepBatch = 100
+	// scheduleGrace is how late the queue's own scheduler may be with a job that waits.
+	scheduleGrace = 15 * time.Second
 
 	errorPause = 2 * time.Second
 )
@@ -126,7 +128,7 @@ func (d *driver) Work(ctx context.Context, j *river.Job[job]) error {
 func (w *Worker) drives(ctx context.Context, j *river.Job[job]) (bool, error) {
 	mine, err := w.reconciler.DB.NewSelect().Model((*run)(nil)).Where("id = ?", j.Args.BootstrapID).Where("job_id = ?", j.ID).Exists(ctx)
 	if err != nil {
-		return false, fmt.Errorf("reading which job drives a run: %w", err)
+		return false, failed("reading which job drives a run", err)
 	}
 	return mine, nil
 }
@@ -157,13 +159,14 @@ func (w *Worker) sweep(ctx context.Context) (found int, err error) {
 	err = w.reconciler.DB.RunInTx(ctx, func(ctx context.Context, tx bun.Tx) error {
 		var ids []string
 		err := tx.NewSelect().Model((*run)(nil)).Column("b.id").
-			Join("LEFT JOIN river_job AS j ON j.id = b.job_id AND j.state IN (?)", bun.List(waiting)).
+			Join("LEFT JOIN river_job AS j").JoinOn("j.id = b.job_id").JoinOn("j.state IN (?)", bun.List(waiting)).
+			JoinOn("j.state = ? OR j.scheduled_at > now() - ? * interval '1 microsecond'", rivertype.JobStateAvailable, scheduleGrace.Microseconds()).
 			Where("b.live_account_id IS NOT NULL").Where("j.id IS NULL").
 			Where("b.next_at < now() - ? * interval '1 microsecond'", sweepGrace.Microseconds()).
 			Where("b.lease_until IS NULL OR b.lease_until <= now()").
 			OrderExpr("b.next_at").Limit(sweepBatch).For("NO KEY UPDATE OF b SKIP LOCKED").Scan(ctx, &ids)
 		if err != nil {
-			return fmt.Errorf("looking for runs without a job: %w", err)
+			return failed("looking for runs without a job", err)
 		}
 		for _, id := range ids {
 			if err := w.queue.wake(ctx, tx, id); err != nil {
