@@ -1,6 +1,7 @@
 package provider
 
 import (
+	"cmp"
 	"math"
 	"net/netip"
 	"regexp"
@@ -109,7 +110,7 @@ func fixDisks(o *model.Offer) bool {
 		}
 		disks = append(disks, &c)
 	}
-	slices.SortStableFunc(disks, func(a, b *model.Disk) int { return int(b.SizeGB - a.SizeGB) })
+	slices.SortStableFunc(disks, func(a, b *model.Disk) int { return cmp.Compare(b.SizeGB, a.SizeGB) })
 	o.Disks = disks
 	return len(disks) <= maxDisks
 }

@@ -3,6 +3,7 @@ package provider
 import (
 	"encoding/json"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -208,6 +209,18 @@ func TestConfigSchema(t *testing.T) {
 	}
 }
 
+func TestConfigIssuesAreBounded(t *testing.T) {
+	t.Parallel()
+	for name, config := range map[string]string{
+		"parsing": `{"a":[` + strings.Repeat(`1e99,`, 30_000) + `0]}`,
+		"secrets": `{"a":[` + strings.Repeat(`{"key":1},`, 20_000) + `0]}`,
+	} {
+		if n := len(roomy(t).ValidateConfig("roomy", json.RawMessage(config))); n != maxIssues+1 {
+			t.Errorf("%s: %d issues", name, n)
+		}
+	}
+}
+
 // TestPlantedSecretsAreFound plants a value somewhere in a random config, under a name that says what it is.
 func TestPlantedSecretsAreFound(t *testing.T) {
 	t.Parallel()
@@ -229,6 +242,18 @@ func TestPlantedSecretsAreFound(t *testing.T) {
 		}
 		if strings.Contains(issues[0].Message, canary) {
 			t.Fatalf("the message shows the value: %s", issues[0].Message)
+		}
+	})
+}
+
+// TestURLPasswords compares with an expression that says the same, and is too slow for long texts.
+func TestURLPasswords(t *testing.T) {
+	t.Parallel()
+	form := regexp.MustCompile(`[/\\]{2}[^/\\?#\s]*(?::|%3[aA])[^/\\?#\s]*@`)
+	rapid.Check(t, func(t *rapid.T) {
+		s := rapid.StringOfN(rapid.SampledFrom([]rune(`//\\::@@%3aAu?# `+"\n")), 0, 20, -1).Draw(t, "s")
+		if got, want := holdsURLPassword(s), form.MatchString(s); got != want {
+			t.Fatalf("%q: %v", s, got)
 		}
 	})
 }

@@ -9,7 +9,7 @@ import (
 
 const maxGPUName = 32
 
-// gpuFamilies are the models whose spelling is ours, by vendor. A family stands before one that its name begins with.
+// gpuFamilies are the models whose spelling is ours, by vendor.
 var gpuFamilies = []struct {
 	vendor string
 	models []string
