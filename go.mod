@@ -72,3 +72,5 @@ require (
 )
 
 tool github.com/99designs/gqlgen
+
+ignore node_modules
