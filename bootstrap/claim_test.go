@@ -83,6 +83,12 @@ func TestLabelIsLookedForAsLongAsListsLag(t *testing.T) {
 		t.Fatalf("while lists may lag the run waits for %q, step %q", deref(r.WaitReason), r.Step)
 	}
 	b.driveTo(runID, "uncertainty", (*run).uncertain)
+	// A look that fails leaves the question open.
+	b.cloud.next("find", failsWith(provider.Unavailable))
+	b.step(runID)
+	if r := b.row(runID); !r.uncertain() {
+		t.Fatalf("after a failed look the run waits for %q", deref(r.WaitReason))
+	}
 	// The deadline does not make a loss of it.
 	b.exec("UPDATE bootstraps SET deadline_at = now() - interval '1 s' WHERE id = ?", runID)
 	b.step(runID)

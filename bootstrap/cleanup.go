@@ -65,7 +65,9 @@ func (r *Reconciler) giveBack(ctx context.Context, w *work) (outcome, error) {
 	case machineID != "":
 		return r.releaseMachine(ctx, w, orderer, machineID)
 	case claim != nil:
-		return r.cleanupRetry(w, provider.Errorf(provider.Conflict, "The machine is not delivered yet.")), nil
+		out := r.cleanupRetry(w, provider.Errorf(provider.Conflict, "The machine is not delivered yet."))
+		out.pause.reason = "" // it is certain now that there is one
+		return out, nil
 	default:
 		return r.nothingFound(w), nil
 	}

@@ -118,7 +118,9 @@ func backoff(base, limit time.Duration, attempt int) time.Duration {
 }
 
 // jitter is a random time of at least d, and less than d and spread.
-func jitter(d, spread time.Duration) time.Duration { return d + rand.N(max(spread, 1)) }
+func jitter(d, spread time.Duration) time.Duration {
+	return d + rand.N(max(spread, 1)) //nolint:gosec // nothing hangs on it being hard to guess
+}
 
 // overdue reports whether the time of the run's state is up. An order whose outcome is unknown is waited for as long as it
 // takes: failing would lose it.

@@ -91,6 +91,11 @@ func fail(reason model.FailureReason, message string, log []string) outcome {
 	}}
 }
 
+// asBefore looks again later, and has learnt nothing meanwhile.
+func (w *work) asBefore(d time.Duration) outcome {
+	return outcome{kind: waits, pause: pause{d: d, step: w.Step, reason: deref(w.WaitReason), err: w.LastError}}
+}
+
 // cleaned ends, or takes further, the cleanup of a failed run.
 func cleaned(to model.CleanupStatus) outcome { return outcome{kind: cleans, cleanup: to} }
 
@@ -162,7 +167,7 @@ func (r *Reconciler) decide(ctx context.Context, w *work) (out outcome, err erro
 		}
 	}
 	if !r.busy.take(w.AccountID) {
-		return wait(jitter(r.Timing.Poll, r.Timing.Poll), w.Step), nil
+		return w.asBefore(jitter(r.Timing.Poll, r.Timing.Poll)), nil
 	}
 	defer r.busy.free(w.AccountID)
 	w.client, err = r.Accounts.Open(ctx, w.account)
@@ -233,6 +238,9 @@ func (r *Reconciler) settleWait(ctx context.Context, w *work, out outcome) (Next
 	attempt := w.Attempt
 	if p.failed {
 		attempt++
+	}
+	if w.uncertain() && p.reason != "" {
+		p.reason = model.ClaimUncertain // a failed look leaves the question open
 	}
 	set := fields{
 		"next_at": fromNow(d), "lease_until": nil, "step": p.step, "wait_reason": nullable(p.reason), "last_error": p.err,

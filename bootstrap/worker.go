@@ -8,7 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/riverqueue/river"
 	"github.com/riverqueue/river/riverdriver/riverpgxv5"
 	"github.com/riverqueue/river/rivertype"
@@ -36,10 +35,17 @@ const (
 type Worker struct {
 	reconciler *Reconciler
 	queue      *queue
-	client     *river.Client[pgx.Tx]
+	jobs       jobs
 	log        *slog.Logger
 	stop       context.CancelFunc
 	sweeping   sync.WaitGroup
+}
+
+// jobs is River's client. Its type has the database driver in its name, which is no business of this package.
+type jobs interface {
+	Start(ctx context.Context) error
+	Stop(ctx context.Context) error
+	StopAndCancel(ctx context.Context) error
 }
 
 // NewWorker makes a Worker with so many runs at a time; zero means 16.
@@ -54,7 +60,7 @@ func NewWorker(r *Reconciler, workers int) (*Worker, error) {
 	w := &Worker{reconciler: r, queue: q, log: r.Log}
 	kinds := river.NewWorkers()
 	river.AddWorker(kinds, &driver{worker: w})
-	w.client, err = river.NewClient(riverpgxv5.New(r.DB.Pool), &river.Config{
+	w.jobs, err = river.NewClient(riverpgxv5.New(r.DB.Pool), &river.Config{
 		Queues:            map[string]river.QueueConfig{queueName: {MaxWorkers: workers}},
 		Workers:           kinds,
 		FetchCooldown:     fetchCooldown,
@@ -71,7 +77,7 @@ func NewWorker(r *Reconciler, workers int) (*Worker, error) {
 // Start takes up work until Stop. Call it once.
 func (w *Worker) Start(ctx context.Context) error {
 	ctx, w.stop = context.WithCancel(context.WithoutCancel(ctx))
-	if err := w.client.Start(ctx); err != nil {
+	if err := w.jobs.Start(ctx); err != nil {
 		w.stop()
 		return fmt.Errorf("starting the job worker: %w", err)
 	}
@@ -83,13 +89,13 @@ func (w *Worker) Start(ctx context.Context) error {
 func (w *Worker) Stop(ctx context.Context) error {
 	defer w.sweeping.Wait()
 	defer w.stop()
-	err := w.client.Stop(ctx)
+	err := w.jobs.Stop(ctx)
 	if err == nil || ctx.Err() == nil {
 		return err
 	}
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
-	return w.client.StopAndCancel(last)
+	return w.jobs.StopAndCancel(last)
 }
 
 // driver is the River worker.
