@@ -5,13 +5,17 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 
 VERSION ?= $(shell git describe --always --dirty 2>/dev/null || echo dev)
-GO_BUILD := go build -ldflags "-X main.version=$(VERSION)"
+# VERSION is all that a binary says of its sources, so that a build needs no git.
+GO_BUILD := go build -buildvcs=false -ldflags "-X main.version=$(VERSION)"
 # The agent runs on machines that we know nothing about, so it is linked statically.
-GO_AGENT := CGO_ENABLED=0 GOOS=linux go build -ldflags "-s -w -X main.version=$(VERSION)"
-LINT := .cache/bin/golangci-lint
+GO_AGENT := CGO_ENABLED=0 GOOS=linux go build -buildvcs=false -ldflags "-s -w -X main.version=$(VERSION)"
+
+# Tools are built once per version.
+TOOLS := .cache/bin
 LINT_VERSION := v2.15.0
-VULNCHECK := .cache/bin/govulncheck
-VULNCHECK_VERSION := v1.1.4
+LINT := $(TOOLS)/golangci-lint-$(LINT_VERSION)
+VULN_VERSION := v1.9.0
+VULN := $(TOOLS)/govulncheck-$(VULN_VERSION)
 
 .PHONY: help
 help: ## List the targets
@@ -36,37 +40,50 @@ test: deps verify lint lint-schema test-go ## Everything that CI runs
 check: test ## The same as test
 
 .PHONY: test-go
-test-go: deps build ## All Go tests under the race detector, the npm clients among them
+test-go: deps build ## All Go tests under the race detector, other people's clients among them
 	go test -race -timeout 30m ./...
 
 .PHONY: deps
-deps: ## Install what the tests need: Debian packages when root, npm packages
+deps: ## Install what the tests need and is missing: Debian packages when root, npm packages
 	@scripts/deps
 
 .PHONY: generate
-generate: ## Regenerate the GraphQL executor
+generate: ## Regenerate what the schema makes: graph, models_gen.go, resolver stubs
 	rm -f graph/*.generated.go
 	go tool gqlgen generate
 
 .PHONY: verify
-verify: ## Fail when generated files, modules or formatting are not up to date
+verify: ## Fail when generated files, go.mod or formatting are not up to date
 	@scripts/verify
 
 .PHONY: lint
-lint: $(LINT) ## golangci-lint
+lint: $(LINT) ## Lint the Go code
 	$(LINT) run ./...
 
-$(LINT):
-	GOBIN=$(CURDIR)/.cache/bin go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(LINT_VERSION)
+.PHONY: fmt
+fmt: $(LINT) ## Format the Go code as the linter wants it
+	$(LINT) fmt
 
 .PHONY: lint-schema
-lint-schema: deps ## graphql-eslint over the schema
-	cd schema && npx --no-install eslint .
+lint-schema: deps ## Lint the GraphQL schema
+	cd schema && npm run --silent lint
+
+.PHONY: snapshot
+snapshot: ## Take the present schema as the released one
+	go test ./graph/schematest -run TestSnapshot -update
+
+.PHONY: vuln
+vuln: $(VULN) ## Look for known vulnerabilities; GOVULNDB names another database than Go's
+	$(VULN) ./...
 
 .PHONY: bench
 bench: build ## Load the server beside a bare handler and print the ratios
 	go run ./apitest/bench
 
-.PHONY: snapshot
-snapshot: ## Accept the present schema as the released one
-	go test ./graph/schematest -run TestSnapshot -update
+$(LINT):
+	GOBIN=$(CURDIR)/$(TOOLS) go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(LINT_VERSION)
+	mv $(TOOLS)/golangci-lint $@
+
+$(VULN):
+	GOBIN=$(CURDIR)/$(TOOLS) go install golang.org/x/vuln/cmd/govulncheck@$(VULN_VERSION)
+	mv $(TOOLS)/govulncheck $@
