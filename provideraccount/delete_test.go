@@ -185,6 +185,9 @@ func TestDeleteAgainstUse(t *testing.T) {
 					deleted.Add(1)
 				case problem.Is(deleteErr, problem.InvalidState) && useErr == nil:
 					used.Add(1)
+					if n := len(problem.From(deleteErr).Details["blockers"].([]blocker)); n != 1 {
+						t.Fatalf("round %d: %d blockers are named", i, n)
+					}
 				default:
 					t.Fatalf("round %d: delete says %v, the other %v", i, deleteErr, useErr)
 				}
