@@ -26,9 +26,9 @@ type Migration struct {
 	Applied bool
 }
 
-// Migrate brings the schema, ours and the job queue's, up to this program's version. Idempotent, and safe to call from many starters at
-// once: one works, the others wait for it. A file and the record that it was applied commit together, so a starter that is killed
-// leaves nothing half done.
+// Migrate brings the schema, ours and the job queue's, up to this program's version. Idempotent, and safe to call
+// from many starters at once: one works, the others wait for it. A file and the record that it was applied commit
+// together, so a starter that is killed leaves nothing half done.
 func Migrate(ctx context.Context, db *DB) error {
 	return withMigrationLock(ctx, db, func(ctx context.Context, db *DB) error {
 		migrator, err := newMigrator(db, markApplied)
@@ -52,8 +52,8 @@ func Migrate(ctx context.Context, db *DB) error {
 	})
 }
 
-// MigrateDown takes back the group of migrations that the last Migrate applied. The job queue's tables stay: the older program
-// runs on them, and dropping them would lose jobs. It does nothing when no migration is applied.
+// MigrateDown takes back the group of migrations that the last Migrate applied. The job queue's tables stay: the
+// older program runs on them, and dropping them would lose jobs. It does nothing when no migration is applied.
 func MigrateDown(ctx context.Context, db *DB) error {
 	return withMigrationLock(ctx, db, func(ctx context.Context, db *DB) error {
 		migrator, err := newMigrator(db, markUnapplied)
@@ -122,9 +122,9 @@ func discover() (*migrate.Migrations, error) {
 	return known, nil
 }
 
-// newMigrator wraps each file in a transaction that also holds mark. Bun by itself marks on another connection after the
-// file has committed: a starter killed in between would fail on the same file for ever. Bun marks once more when the
-// transaction is through, which the upsert makes harmless.
+// newMigrator wraps each file in a transaction that also holds mark. Bun by itself marks on another connection after
+// the file has committed: a starter killed in between would fail on the same file for ever. Bun marks once more when
+// the transaction is through, which the upsert makes harmless.
 func newMigrator(db *DB, mark migrate.MigrationHook) (*migrate.Migrator, error) {
 	known, err := discover()
 	if err != nil {
@@ -163,7 +163,8 @@ func newJobMigrator(db *DB) (*rivermigrate.Migrator[pgx.Tx], error) {
 	return jobs, nil
 }
 
-// withMigrationLock runs fn on a pool of its own, without the time limits of a request, while it holds the advisory lock.
+// withMigrationLock runs fn on a pool of its own, without the time limits of a request, while it holds the advisory
+// lock.
 func withMigrationLock(ctx context.Context, db *DB, fn func(ctx context.Context, db *DB) error) (err error) {
 	own, err := migrationPool(ctx, db)
 	if err != nil {
@@ -184,8 +185,8 @@ func withMigrationLock(ctx context.Context, db *DB, fn func(ctx context.Context,
 	return Translate(fn(ctx, own))
 }
 
-// lockMigrations asks again and again instead of waiting in the database: a waiting statement holds a snapshot, on which a
-// migration that builds an index concurrently would wait for ever.
+// lockMigrations asks again and again instead of waiting in the database: a waiting statement holds a snapshot, on
+// which a migration that builds an index concurrently would wait for ever.
 func lockMigrations(ctx context.Context, conn *pgxpool.Conn) error {
 	for {
 		var locked bool

@@ -71,7 +71,8 @@ func TestMigrateDownTakesBackWhatMigrateMade(t *testing.T) {
 	assertApplied(t, db, true)
 }
 
-// TestMigrateSurvivesBeingKilledAnywhere cuts the connections of a starter at a random moment; the next one must succeed.
+// TestMigrateSurvivesBeingKilledAnywhere cuts the connections of a starter at a random moment; the next one must
+// succeed.
 func TestMigrateSurvivesBeingKilledAnywhere(t *testing.T) {
 	t.Parallel()
 	for range 8 {

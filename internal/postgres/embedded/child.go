@@ -48,7 +48,8 @@ func startChild(bin Binaries, p paths, account *account, settings []string) (*ch
 	c := &child{done: make(chan struct{})}
 	started := make(chan error)
 	go func() {
-		// The kernel sends Pdeathsig when the thread that forked ends, so this one has to live as long as postgres does.
+		// The kernel sends Pdeathsig when the thread that forked ends, so this one has to live as long as postgres
+		// does.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		err := startInterruptible(cmd)
@@ -67,8 +68,9 @@ func startChild(bin Binaries, p paths, account *account, settings []string) (*ch
 	return c, nil
 }
 
-// startInterruptible starts cmd with SIGINT not ignored. A job that a shell started in the background ignores it, and postgres would
-// inherit that until its own handler is in place: should we be killed in between, it would miss the message and stay.
+// startInterruptible starts cmd with SIGINT not ignored. A job that a shell started in the background ignores it, and
+// postgres would inherit that until its own handler is in place: should we be killed in between, it would miss the
+// message and stay.
 func startInterruptible(cmd *exec.Cmd) error {
 	if signal.Ignored(syscall.SIGINT) {
 		handled := make(chan os.Signal, 1)

@@ -30,6 +30,8 @@ const (
 	staleFor = 15 * time.Second
 	// Recovery after a crash may take long; a server that neither answers nor ends by then is given up.
 	readyIn = 2 * time.Minute
+	// So long may the lock of a dead owner stay in a child that it had not finished to start.
+	inheritedFor = 3 * time.Second
 
 	fastIn      = 15 * time.Second
 	immediateIn = 5 * time.Second
@@ -56,8 +58,8 @@ type Server struct {
 	released sync.Once
 }
 
-// Start finds the server's programs, makes the data directory when there is none, and returns when the server answers. A second
-// Start on one StateDir fails at once with ErrInUse, in this process or another.
+// Start finds the server's programs, makes the data directory when there is none, and returns when the server
+// answers. A second Start on one StateDir fails at once with ErrInUse, in this process or another.
 func Start(ctx context.Context, o Options) (*Server, error) {
 	log := o.Log
 	if log == nil {
@@ -71,7 +73,7 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	lock, err := lockState(paths.lock)
+	lock, err := lockState(ctx, paths.lock)
 	if err != nil {
 		return nil, err
 	}
@@ -99,7 +101,8 @@ func (s *Server) start(ctx context.Context, finder *Finder, account *account, se
 	}
 	if want != 0 && want != bin.Major {
 		return fmt.Errorf("the data directory %s belongs to PostgreSQL %d, but the programs in %s are version %d: "+
-			"install PostgreSQL %d, or move the data over with pg_dump or pg_upgrade", s.paths.data, want, bin.Dir, bin.Major, want)
+			"install PostgreSQL %d, or move the data over with pg_dump or pg_upgrade",
+			s.paths.data, want, bin.Dir, bin.Major, want)
 	}
 	if want == 0 {
 		if err := initialise(ctx, bin, s.paths, account); err != nil {
@@ -163,8 +166,8 @@ func (s *Server) ready(ctx context.Context) error {
 	}
 }
 
-// answers reports whether it is our child that answers: the server of an owner that was killed while it started may have come up in
-// this same directory, and is about to shut down.
+// answers reports whether it is our child that answers: the server of an owner that was killed while it started may
+// have come up in this same directory, and is about to shut down.
 func (s *Server) answers(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
@@ -183,8 +186,8 @@ func (s *Server) answers(ctx context.Context) error {
 	return nil
 }
 
-// leftovers reports whether postgres refused to start because of a predecessor that is not quite gone, and that may have written to
-// the same log since.
+// leftovers reports whether postgres refused to start because of a predecessor that is not quite gone, and that may
+// have written to the same log since.
 func leftovers(log []byte) bool {
 	return bytes.Contains(log, []byte("lock file")) || bytes.Contains(log, []byte("pre-existing shared memory block"))
 }
@@ -200,8 +203,8 @@ func (s *Server) URL() string {
 // Done is closed when the server has ended, whoever ended it.
 func (s *Server) Done() <-chan struct{} { return s.child.done }
 
-// Stop ends the server and waits for it: open transactions are rolled back at once, committed data is kept. When ctx ends first the
-// server is killed, which keeps committed data too. Idempotent.
+// Stop ends the server and waits for it: open transactions are rolled back at once, committed data is kept. When ctx
+// ends first the server is killed, which keeps committed data too. Idempotent.
 func (s *Server) Stop(ctx context.Context) error {
 	return errors.Join(s.child.stop(ctx), s.release())
 }
@@ -213,25 +216,63 @@ func (s *Server) release() error {
 		if s.paths.socketIsTemporary {
 			err = s.paths.clearSocket()
 		}
-		err = errors.Join(err, s.lock.Close())
+		// Closing alone would leave the lock to a child that is being started elsewhere in this process.
+		err = errors.Join(err, syscall.Flock(int(s.lock.Fd()), syscall.LOCK_UN), s.lock.Close())
 	})
 	return err
 }
 
-// lockState takes the lock that makes this process the only owner of the state directory. It goes with the process.
-func lockState(path string) (*os.File, error) {
+// lockState takes the lock that makes this process the only owner of the state directory. It goes with the process, but a moment
+// late when that was killed between a fork and its exec: then the lock is held although the owner is dead, and is waited for.
+func lockState(ctx context.Context, path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("opening the lock of the state directory: %w", err)
 	}
-	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		_ = f.Close()
-		if errors.Is(err, syscall.EWOULDBLOCK) {
-			return nil, fmt.Errorf("%s: %w: stop that one, or choose another state directory", filepath.Dir(path), ErrInUse)
+	ctx, cancel := context.WithTimeout(ctx, inheritedFor)
+	defer cancel()
+	for {
+		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		if err == nil {
+			if err := signLock(f); err != nil {
+				return nil, errors.Join(err, f.Close())
+			}
+			return f, nil
 		}
-		return nil, fmt.Errorf("locking %s: %w", path, err)
+		if !errors.Is(err, syscall.EWOULDBLOCK) {
+			return nil, errors.Join(fmt.Errorf("locking %s: %w", path, err), f.Close())
+		}
+		if ctx.Err() != nil || ownerLives(f) {
+			return nil, errors.Join(fmt.Errorf("%s: %w: stop that one, or choose another state directory",
+				filepath.Dir(path), ErrInUse), f.Close())
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(20 * time.Millisecond):
+		}
 	}
-	return f, nil
+}
+
+// signLock writes down who holds the lock.
+func signLock(f *os.File) error {
+	if err := f.Truncate(0); err != nil {
+		return fmt.Errorf("signing the lock: %w", err)
+	}
+	if _, err := f.WriteAt(strconv.AppendInt(nil, int64(os.Getpid()), 10), 0); err != nil {
+		return fmt.Errorf("signing the lock: %w", err)
+	}
+	return nil
+}
+
+func ownerLives(f *os.File) bool {
+	text := make([]byte, 20)
+	n, _ := f.ReadAt(text, 0)
+	pid, err := strconv.Atoi(string(text[:n]))
+	if err != nil || pid <= 0 {
+		return false
+	}
+	err = syscall.Kill(pid, 0)
+	return err == nil || errors.Is(err, syscall.EPERM)
 }
 
 // dataMajor is the major version that made the data directory, 0 when there is none.

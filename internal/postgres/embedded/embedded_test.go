@@ -22,7 +22,8 @@ import (
 	"go.uber.org/goleak"
 )
 
-// childState makes this test binary the owner of a server: it starts one on that directory, says so and waits to be killed.
+// childState makes this test binary the owner of a server: it starts one on that directory, says so and waits to be
+// killed.
 const childState = "EMBEDDED_TEST_CHILD_STATE"
 
 func TestMain(m *testing.M) {
@@ -127,8 +128,8 @@ func TestKillingTheOwnerEndsPostgres(t *testing.T) {
 	awaitGone(t, owner.postgres)
 }
 
-// TestKillingTheOwnerAtAnyMoment starts the owner as a shell starts a background job, with SIGINT ignored, and kills it while it may
-// be anywhere between finding the programs and its first query.
+// TestKillingTheOwnerAtAnyMoment starts the owner as a shell starts a background job, with SIGINT ignored, and kills
+// it while it may be anywhere between finding the programs and its first query.
 func TestKillingTheOwnerAtAnyMoment(t *testing.T) {
 	t.Parallel()
 	dir := stateDir(t)

@@ -96,8 +96,8 @@ var (
 	anyPackage    = regexp.MustCompile(`(?m)^Inst (\S+) `)
 )
 
-// debianPackages asks apt what an installation of the server would bring to this machine, and keeps what its programs need at run
-// time: themselves, the libraries and the time zones. options go in front of every later call.
+// debianPackages asks apt what an installation of the server would bring to this machine, and keeps what its programs
+// need at run time: themselves, the libraries and the time zones. options go in front of every later call.
 func (s search) debianPackages(ctx context.Context, dir string) (packages, options []string, err error) {
 	simulate := func() (string, error) {
 		return tool(ctx, dir, nil, s.AptGet, append(options, "install", "-s", "-q", "--no-install-recommends", "postgresql")...)
@@ -116,7 +116,8 @@ func (s search) debianPackages(ctx context.Context, dir string) (packages, optio
 	}
 	server := serverPackage.FindStringSubmatch(plan)
 	if server == nil {
-		return nil, nil, errors.New("apt-get would not install a server: the package counts as installed, but its programs do not run")
+		return nil, nil, errors.New("apt-get would not install a server: " +
+			"the package counts as installed, but its programs do not run")
 	}
 	packages = []string{server[1], "postgresql-client-" + server[2], "libpq5"}
 	for _, match := range anyPackage.FindAllStringSubmatch(plan, -1) {

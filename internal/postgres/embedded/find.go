@@ -58,8 +58,9 @@ type way struct {
 	dirs func(context.Context) ([]Binaries, error)
 }
 
-// find returns the first programs that run and have the wanted version. When only another version is on this machine it returns
-// that one: fetching would not help, since a package repository has one version, and the caller says what is wrong.
+// find returns the first programs that run and have the wanted version. When only another version is on this machine
+// it returns that one: fetching would not help, since a package repository has one version, and the caller says what
+// is wrong.
 func (s search) find(ctx context.Context) (Binaries, error) {
 	if s.BinDir != "" {
 		return s.inspect(ctx, Binaries{Dir: s.BinDir}, "PG_BINDIR")
@@ -195,8 +196,8 @@ func (s search) fetched(context.Context) ([]Binaries, error) {
 	return found, nil
 }
 
-// tool runs a program that fetches, as this process's user, and returns what it prints. A cancelled one is asked to end, so
-// that it can leave its own state in order.
+// tool runs a program that fetches, as this process's user, and returns what it prints. A cancelled one is asked to
+// end, so that it can leave its own state in order.
 func tool(ctx context.Context, dir string, env []string, name string, args ...string) (string, error) {
 	if name == "" {
 		return "", errors.New("left out")

@@ -19,8 +19,8 @@ type account struct {
 	uid, gid uint32
 }
 
-// unprivileged picks the account: the owner of the data when there is some, so that a user postgres which a package brings later
-// does not lock us out of the data of nobody.
+// unprivileged picks the account: the owner of the data when there is some, so that a user postgres which a package
+// brings later does not lock us out of the data of nobody.
 func unprivileged(data ...string) (*account, error) {
 	if os.Geteuid() != 0 {
 		return nil, nil
@@ -83,8 +83,8 @@ const socketLimit = 107 - len("/"+socketFile)
 
 const socketFile = ".s.PGSQL.5432"
 
-// clearSocket removes the socket's directory with what postgres leaves in it, and nothing else: a directory of that name that
-// is somebody's own makes it fail.
+// clearSocket removes the socket's directory with what postgres leaves in it, and nothing else: a directory of that
+// name that is somebody's own makes it fail.
 func (p paths) clearSocket() error {
 	for _, path := range []string{
 		filepath.Join(p.socket, socketFile), filepath.Join(p.socket, socketFile+".lock"), p.socket,
@@ -134,7 +134,8 @@ func place(stateDir string, log *slog.Logger) (paths, *account, error) {
 		p.socket, p.socketIsTemporary = filepath.Join(os.TempDir(), "compute-pg-"+key(state)), true
 	}
 	if len(p.socket) > socketLimit {
-		return paths{}, nil, fmt.Errorf("%s is too long a path for a Unix socket: choose a shorter state directory, or set TMPDIR", p.socket)
+		return paths{}, nil, fmt.Errorf("%s is too long a path for a Unix socket: "+
+			"choose a shorter state directory, or set TMPDIR", p.socket)
 	}
 	return p, account, nil
 }
@@ -168,7 +169,8 @@ func home(state, moved string, account *account, log *slog.Logger) (string, erro
 	return moved, nil
 }
 
-// blockedBy is the first directory on the way to path, and path itself, that the account may not enter; "" when there is none.
+// blockedBy is the first directory on the way to path, and path itself, that the account may not enter; "" when there
+// is none.
 func (a *account) blockedBy(path string) string {
 	if a == nil {
 		return ""

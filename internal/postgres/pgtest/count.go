@@ -9,8 +9,9 @@ import (
 	"better/compute/internal/postgres"
 )
 
-// CountQueries starts to count the statements that go through Bun on db, BEGIN and COMMIT left out, and returns the function that
-// reads the number so far. A test that lists one page twice, with few rows and with many, and compares finds an N+1.
+// CountQueries starts to count the statements that go through Bun on db, BEGIN and COMMIT left out, and returns the
+// function that reads the number so far. Call it before the queries start. A test that lists one page twice, with few
+// rows and with many, and compares finds an N+1.
 func CountQueries(db *postgres.DB) (count func() int) {
 	counter := new(counter)
 	db.AddQueryHook(counter)

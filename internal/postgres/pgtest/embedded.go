@@ -23,14 +23,14 @@ import (
 // Nothing in a test database outlives its process, so nothing has to reach the disk.
 var settings = []string{
 	"fsync=off", "synchronous_commit=off", "full_page_writes=off", "wal_level=minimal", "max_wal_senders=0",
-	"max_connections=400", "autovacuum=off", "shared_buffers=32MB",
+	"max_connections=400", "autovacuum=off", "shared_buffers=32MB", "max_wal_size=64MB", "min_wal_size=32MB",
 }
 
 // maxSlots bounds how many test processes of one user can have a server at the same time.
 const maxSlots = 64
 
-// startServer starts this process's own server in the first slot that no other process holds. A slot keeps its data directory,
-// with the template in it, for the next process: a start then takes a tenth of a second.
+// startServer starts this process's own server in the first slot that no other process holds. A slot keeps its data
+// directory, with the template in it, for the next process: a start then takes a tenth of a second.
 func startServer(ctx context.Context) (*server, error) {
 	base, err := slots()
 	if err != nil {
@@ -59,8 +59,9 @@ func startServer(ctx context.Context) (*server, error) {
 	return nil, fmt.Errorf("all %d slots in %s are taken by running test processes", maxSlots, base)
 }
 
-// slots is the directory of this user's slots: in memory where there is room, since a database is some 300 small files. On a
-// disk the boot's id is in the name, because a data directory without fsync does not survive a crash of the machine.
+// slots is the directory of this user's slots: in memory where there is room, since a database is some 300 small
+// files. On a disk the boot's id is in the name, because a data directory without fsync does not survive a crash of
+// the machine.
 func slots() (string, error) {
 	parent, mark := os.TempDir(), ""
 	var memory syscall.Statfs_t
@@ -83,7 +84,8 @@ func (s *server) dropLeftovers(ctx context.Context) error {
 		return err
 	}
 	defer conn.Close(context.WithoutCancel(ctx))
-	rows, err := conn.Query(ctx, "SELECT datname FROM pg_database WHERE datname ~ '^(test|compute_template)_' AND datname <> $1", s.template)
+	rows, err := conn.Query(ctx,
+		"SELECT datname FROM pg_database WHERE datname ~ '^(test|empty|compute_template)_' AND datname <> $1", s.template)
 	if err != nil {
 		return err
 	}

@@ -1,8 +1,8 @@
 // Package pgtest gives a test a migrated PostgreSQL database of its own.
 //
-// The server is the one that COMPUTE_TEST_DATABASE_URL names; without it, each test process starts an embedded one on a
-// data directory that an earlier process left prepared, so that it costs a moment and ends with the process. The invariant: no two
-// tests ever share a database, so every test may run in parallel.
+// The server is the one that COMPUTE_TEST_DATABASE_URL names; without it, each test process starts an embedded one on
+// a data directory that an earlier process left prepared, so that it costs a moment and ends with the process. The
+// invariant: no two tests ever share a database, so every test may run in parallel.
 package pgtest
 
 import (
