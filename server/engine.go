@@ -258,8 +258,8 @@ func (s streamErrors) Exec(ctx context.Context) graphql.ResponseHandler {
 	reported := false
 	return func(eventCtx context.Context) *graphql.Response {
 		resp := next(eventCtx)
-		if resp != nil || reported {
-			return resp
+		if resp != nil || reported || eventCtx.Err() != nil {
+			return resp // of a stream that was ended from outside, the reason is known there
 		}
 		reported = true
 		if errs := graphql.GetErrors(ctx); len(errs) > 0 {

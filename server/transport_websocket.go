@@ -63,6 +63,7 @@ type socket struct {
 	server *Server
 	conn   *websocket.Conn
 	header http.Header
+	known  func()             // gives back the place among the sockets whose caller is not known
 	acked  bool               // only the reading goroutine uses it
 	drop   context.CancelFunc // ends the connection without a word
 	stop   context.CancelFunc // ends the operations
@@ -104,27 +105,27 @@ func (s *Server) serveSocket(w http.ResponseWriter, r *http.Request) {
 	defer drop()
 	operations, stop := context.WithCancel(ctx)
 	defer stop()
-	c := &socket{server: s, conn: conn, header: r.Header, drop: drop, stop: stop, live: map[string]*liveOperation{}}
+	c := &socket{server: s, conn: conn, header: r.Header, known: release, drop: drop, stop: stop, live: map[string]*liveOperation{}}
 	defer context.AfterFunc(s.draining, func() { c.close(closeDraining, "The server is going away") })()
 	if conn.Subprotocol() != socketSubprotocol {
 		c.close(closeBadSubprotocol, "Subprotocol not acceptable")
 	}
 	defer c.end()
-	c.read(ctx, operations, release)
+	c.read(ctx, operations)
 }
 
 // end waits for everything that the connection started.
 func (c *socket) end() {
-	c.stop()
 	c.mu.Lock()
 	c.closing = true // so that no timer that fires now starts a task
 	c.mu.Unlock()
+	c.stop()
 	c.tasks.Wait()
 	_ = c.conn.CloseNow()
 }
 
 // read takes messages until the connection ends. After close they are read on, as the closing handshake needs, and dropped.
-func (c *socket) read(ctx, operations context.Context, known func()) {
+func (c *socket) read(ctx, operations context.Context) {
 	late := time.AfterFunc(c.server.config.Limits.InitTime, func() { c.close(closeInitTimeout, "Connection initialisation timeout") })
 	defer late.Stop()
 	for {
@@ -148,9 +149,6 @@ func (c *socket) read(ctx, operations context.Context, known func()) {
 			initialized, leave := c.init(operations, m.payload)
 			defer leave() // once: a second init closes the connection
 			operations = initialized
-			if c.acked {
-				known()
-			}
 		}
 	}
 }
@@ -178,6 +176,7 @@ func (c *socket) init(ctx context.Context, payload map[string]any) (context.Cont
 		leave = func() { expiry.Stop(); release() }
 	}
 	c.acked = true
+	c.known()
 	requestOf(ctx).subject = actor.Subject
 	ctx = authz.WithActor(ctx, actor)
 	_ = c.send(message{Type: messageAck})
@@ -292,7 +291,7 @@ func (c *socket) run(ctx context.Context, id string, op *liveOperation, params *
 		}
 		return c.send(message{ID: id, Type: messageNext, Payload: encodeResponse(resp)})
 	})
-	if err == nil {
+	if err == nil && ctx.Err() == nil { // else it was ended, which is not to be taken for its end
 		c.finish(id, op, message{ID: id, Type: messageComplete})
 	}
 }
@@ -376,13 +375,13 @@ func (c *socket) keepAlive(ctx context.Context) {
 // close ends the operations and then the connection, for a reason. It returns at once: the closing handshake waits for the
 // peer, 5 s at most.
 func (c *socket) close(code websocket.StatusCode, reason string) {
-	c.stop()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closing {
 		return
 	}
 	c.closing = true
+	c.stop()
 	c.tasks.Go(func() {
 		_ = c.conn.Close(code, reason)
 		c.drop()

@@ -261,6 +261,19 @@ func TestClientThatDoesNotReadIsDropped(t *testing.T) {
 	}
 }
 
+func TestSilentPeerIsDropped(t *testing.T) {
+	t.Parallel()
+	w := setup(t, func(c *Config) { c.Limits.KeepAlive = 50 * time.Millisecond })
+	c := w.connect(t, tokenAlice)
+	c.subscribe("1", watch("t", -1))
+	c.expect(`{"id":"1","type":"next"…`) // and no further read, which is what answers pings
+	select {
+	case <-w.subscriptions.ends:
+	case <-time.After(15 * time.Second):
+		t.Fatal("the operation of a peer that does not answer goes on")
+	}
+}
+
 func TestDrainClosesStreamsForTheirClientsToResume(t *testing.T) {
 	t.Parallel()
 	w := setup(t)
