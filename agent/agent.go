@@ -14,10 +14,10 @@ import (
 	"time"
 )
 
-// ErrRemoved: the server said that this host was removed. Its certificate is worth nothing any more.
+// ErrRemoved says that the server told this host that it was removed. Its certificate is worth nothing any more.
 var ErrRemoved = errors.New("this host was removed from its pool")
 
-// ErrExpired: the certificate ended before it could be renewed, so that only a new bootstrap brings the host back.
+// ErrExpired says that the certificate ended before it could be renewed, so that only a new bootstrap brings the host back.
 var ErrExpired = errors.New("the certificate of this host has expired")
 
 // RefusedError is a join that was refused for good: trying it again cannot help.
@@ -166,7 +166,7 @@ func interval(seconds int) time.Duration {
 // one wave.
 func (a *Agent) backoff(failures int) time.Duration {
 	wait := min(a.firstWait<<min(failures, 16), a.lastWait)
-	return wait/2 + rand.N(wait/2+1)
+	return wait/2 + rand.N(wait/2+1) //nolint:gosec // nothing to be guessed
 }
 
 func sleep(ctx context.Context, d time.Duration) error {

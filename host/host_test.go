@@ -247,8 +247,10 @@ func TestPage(t *testing.T) {
 	}
 	zero, many, bad := 0, 101, "bad"
 	for _, in := range []host.PageInput{
-		{TenantID: tenant, PoolID: b.pool, First: &zero}, {TenantID: tenant, PoolID: b.pool, First: &many},
-		{TenantID: tenant, PoolID: b.pool, After: &bad}, {TenantID: tenant, PoolID: "pool"},
+		{TenantID: tenant, PoolID: b.pool, First: &zero},
+		{TenantID: tenant, PoolID: b.pool, First: &many},
+		{TenantID: tenant, PoolID: b.pool, After: &bad},
+		{TenantID: tenant, PoolID: "pool"},
 	} {
 		if _, err := b.hosts.Page(b.admin, in); !problem.Is(err, problem.InvalidInput) {
 			t.Errorf("Page(%+v) = %v", in, err)

@@ -159,8 +159,11 @@ func checkJoin(in JoinRequest) (*attempt, error) {
 	checkFact(&issues, "agentVersion", in.AgentVersion)
 	m := in.Machine
 	for _, fact := range []struct{ path, text string }{
-		{"machine.machineId", m.MachineID}, {"machine.serial", m.Serial}, {"machine.hostname", m.Hostname},
-		{"machine.arch", m.Arch}, {"machine.kernel", m.Kernel},
+		{"machine.machineId", m.MachineID},
+		{"machine.serial", m.Serial},
+		{"machine.hostname", m.Hostname},
+		{"machine.arch", m.Arch},
+		{"machine.kernel", m.Kernel},
 	} {
 		checkFact(&issues, fact.path, fact.text)
 	}

@@ -37,7 +37,7 @@ func TestJoinMakesAHost(t *testing.T) {
 	if !ok || tenantID != tenant || hostID != out.HostID || out.TenantID != tenant {
 		t.Errorf("the certificate is for %q, %q; the answer for %q, %q", tenantID, hostID, out.TenantID, out.HostID)
 	}
-	if life := leaf.NotAfter.Sub(time.Now()).Round(time.Minute); life != 24*time.Hour || !out.NotAfter.Equal(leaf.NotAfter) {
+	if life := time.Until(leaf.NotAfter).Round(time.Minute); life != 24*time.Hour || !out.NotAfter.Equal(leaf.NotAfter) {
 		t.Errorf("the certificate lives %s, and ends at %s, not %s", life, leaf.NotAfter, out.NotAfter)
 	}
 	if out.CABundle != string(b.ca.Bundle()) || out.HeartbeatSeconds != 30 {
@@ -327,6 +327,44 @@ func TestAKeyBelongsToOneHost(t *testing.T) {
 	_, err = b.hosts.Renew(t.Context(), peerOf(t, b, out), host.RenewRequest{CSR: csrFor(t, key, x509.CertificateRequest{})})
 	if reasonOf(err) != "KEY_IN_USE" {
 		t.Errorf("renewing with the key of %s = %v", other, err)
+	}
+}
+
+// The second join with a key must wait for the first to end, not look beside it.
+func TestJoinsWithOneKeyWaitForEachOther(t *testing.T) {
+	t.Parallel()
+	var b *bundle
+	var second host.JoinRequest
+	key, result := newKey(t), make(chan error, 1)
+	entered := false
+	b = setup(t, func(d *host.Deps) {
+		d.MarkJoined = func(ctx context.Context, tx bun.IDB, runID, hostID string) error {
+			if entered {
+				return errors.New("both joins are past the look at the key")
+			}
+			entered = true
+			go func() {
+				_, err := b.hosts.Join(context.WithoutCancel(t.Context()), second)
+				result <- err
+			}()
+			deadline := time.Now().Add(20 * time.Second)
+			for b.count(t, `SELECT count(*) FROM pg_locks l JOIN pg_database d ON d.oid = l.database
+				WHERE d.datname = current_database() AND locktype = 'advisory' AND NOT granted`) == 0 {
+				if time.Now().After(deadline) || len(result) > 0 {
+					return errors.New("the second join does not wait")
+				}
+			}
+			return bootstrap.MarkJoined(ctx, tx, runID, hostID)
+		}
+	})
+	_, token := b.run(t)
+	_, other := b.run(t)
+	second = joinRequest(t, other, key)
+	if _, err := b.hosts.Join(t.Context(), joinRequest(t, token, key)); err != nil {
+		t.Error(err)
+	}
+	if err := <-result; reasonOf(err) != "KEY_IN_USE" {
+		t.Errorf("the second join = %v, want KEY_IN_USE", err)
 	}
 }
 

@@ -146,6 +146,7 @@ func (l *listener) refuse(w http.ResponseWriter, r *http.Request, err error) {
 		w.Header().Set("Connection", "close")
 	case problem.RateLimited, problem.Unavailable:
 		w.Header().Set("Retry-After", "1")
+	default:
 	}
 	type body struct {
 		Code    problem.Code   `json:"code"`

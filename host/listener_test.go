@@ -49,10 +49,10 @@ func (b *bundle) serve(t *testing.T) string {
 }
 
 // clientTLS trusts the listener, and has the certificate if one is given.
-func (b *bundle) clientTLS(key crypto.Signer, certificate string, t *testing.T) *tls.Config {
+func (b *bundle) clientTLS(t *testing.T, key crypto.Signer, certificate string) *tls.Config {
 	t.Helper()
 	// The listener's name is a URI; package agent shows how it is verified.
-	c := &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12} //nolint:gosec // see above
+	c := &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12}
 	if certificate != "" {
 		c.Certificates = []tls.Certificate{{Certificate: [][]byte{leafOf(t, certificate).Raw}, PrivateKey: key}}
 	}
@@ -127,12 +127,12 @@ func TestListenerRefuses(t *testing.T) {
 		"no certificate 2": {"/v1/renew", `{"csr":""}`, "UNAUTHENTICATED"},
 		"no such call":     {"/v1/leave", `{}`, "NOT_FOUND"},
 	} {
-		_, answer := post(t, address, b.clientTLS(nil, "", t), tc.path, tc.body)
+		_, answer := post(t, address, b.clientTLS(t, nil, ""), tc.path, tc.body)
 		if code, _ := codeOf(answer); code != tc.code {
 			t.Errorf("%s: %s, want %s", name, code, tc.code)
 		}
 	}
-	if status, answer := post(t, address, b.clientTLS(nil, "", t), "/v1/join", good); status != http.StatusOK {
+	if status, answer := post(t, address, b.clientTLS(t, nil, ""), "/v1/join", good); status != http.StatusOK {
 		t.Errorf("the good one: %v", answer)
 	}
 }
@@ -141,13 +141,13 @@ func TestListenerSpeaksTLS13Only(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	address := b.serve(t)
-	old := b.clientTLS(nil, "", t)
+	old := b.clientTLS(t, nil, "")
 	old.MaxVersion = tls.VersionTLS12
 	if conn, err := tls.Dial("tcp", address, old); err == nil {
 		_ = conn.Close()
 		t.Error("TLS 1.2 is spoken")
 	}
-	cached := b.clientTLS(nil, "", t)
+	cached := b.clientTLS(t, nil, "")
 	cached.ClientSessionCache = tls.NewLRUClientSessionCache(1)
 	for range 2 {
 		conn, err := tls.Dial("tcp", address, cached)
@@ -179,7 +179,7 @@ func TestListenerRefusesOtherCAs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	config := b.clientTLS(nil, "", t)
+	config := b.clientTLS(t, nil, "")
 	config.Certificates = []tls.Certificate{{Certificate: [][]byte{forged.DER}, PrivateKey: key}}
 	conn, err := tls.Dial("tcp", address, config)
 	if err == nil {
@@ -213,7 +213,7 @@ func TestRemovalCountsOnAnOpenConnection(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	conn, err := tls.Dial("tcp", address, b.clientTLS(key, out.Certificate, t))
+	conn, err := tls.Dial("tcp", address, b.clientTLS(t, key, out.Certificate))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -235,7 +235,7 @@ func TestRemovalCountsOnAnOpenConnection(t *testing.T) {
 		t.Errorf("the connection is still open: %v", err)
 	}
 	renewal := marshal(t, host.RenewRequest{CSR: csrFor(t, key, x509.CertificateRequest{})})
-	status, answer = post(t, address, b.clientTLS(key, out.Certificate, t), "/v1/renew", renewal)
+	status, answer = post(t, address, b.clientTLS(t, key, out.Certificate), "/v1/renew", renewal)
 	if _, reason := codeOf(answer); status != http.StatusForbidden || reason != "HOST_REMOVED" {
 		t.Errorf("renewing on a new connection: %d %v", status, answer)
 	}
@@ -251,7 +251,7 @@ func TestCertificateThatEndsOnAnOpenConnection(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	conn, err := tls.Dial("tcp", address, b.clientTLS(key, out.Certificate, t))
+	conn, err := tls.Dial("tcp", address, b.clientTLS(t, key, out.Certificate))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -297,7 +297,7 @@ func TestAgentLivesItsWholeLife(t *testing.T) {
 		Server: "https://" + address, CAPin: b.ca.Pin(), TokenFile: filepath.Join(dir, "token"),
 		StateDir: filepath.Join(dir, "state"), Root: dir,
 	}
-	ctx, stop := context.WithCancel(context.Background())
+	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	ended := make(chan error, 1)
 	go func() { ended <- agent.New(cfg, "test", slog.New(slog.NewJSONHandler(&log, nil))).Run(ctx) }()
