@@ -129,6 +129,7 @@ func (d *Decider) decide(held []bindingsOf, p Permission, o Object) decision {
 				return denied
 			case granted:
 				result = granted
+			case undecided:
 			}
 		}
 	}

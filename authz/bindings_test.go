@@ -84,7 +84,7 @@ func TestCacheIsBounded(t *testing.T) {
 	c := cacheAt10(now)
 	many := map[Subject]bindingsOf{}
 	for i := range 20 {
-		many[Subject("user:"+string(rune('b'+i)))] = bindingsOf{}
+		many["user:"+string(rune('b'+i))] = bindingsOf{}
 	}
 	_, _, generation := c.get(nil, now)
 	c.put(many, generation)

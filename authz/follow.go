@@ -24,7 +24,7 @@ func (d *Decider) Run(ctx context.Context) error {
 	for first := true; ; first = false {
 		stood, err := d.follow(ctx)
 		if ctx.Err() != nil {
-			return nil
+			return nil //nolint:nilerr // an orderly end
 		}
 		if stood || first { // once for each time that it is away
 			d.log.WarnContext(ctx, "the link that follows role bindings is down; each decision reads the database", "error", err)

@@ -69,7 +69,10 @@ func as(ctx context.Context, subject string) context.Context {
 	return authz.WithActor(ctx, authz.Actor{Subject: subject})
 }
 
-func admin(t testing.TB) context.Context { return as(t.Context(), "user:admin") }
+func admin(t testing.TB) context.Context {
+	t.Helper()
+	return as(t.Context(), "user:admin")
+}
 
 func hosts(name string) model.CreatePoolInput {
 	return model.CreatePoolInput{TenantID: "t1", Name: name, Class: model.ClassVPSHost, Agent: model.AgentBCD}

@@ -109,11 +109,11 @@ func decodeCursor(s string) (c cursor, ok bool) {
 	return c, nameForm.MatchString(c.Name) && id.Valid(idPrefix, c.ID)
 }
 
-// authenticated finds the caller; UNAUTHENTICATED without one, or with one whose credential has ended.
-func authenticated(ctx context.Context) (authz.Actor, error) {
+// authenticated gives UNAUTHENTICATED without a caller, or with one whose credential has ended.
+func authenticated(ctx context.Context) error {
 	actor, ok := authz.ActorFrom(ctx)
 	if !ok || !actor.Expires.IsZero() && !time.Now().Before(actor.Expires) {
-		return authz.Actor{}, problem.New(problem.Unauthenticated, "This needs a credential that has not expired.")
+		return problem.New(problem.Unauthenticated, "This needs a credential that has not expired.")
 	}
-	return actor, nil
+	return nil
 }

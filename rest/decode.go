@@ -2,6 +2,7 @@ package rest
 
 import (
 	"encoding/json"
+	"math"
 	"reflect"
 	"slices"
 	"strings"
@@ -50,7 +51,7 @@ func fill(target reflect.Value, object map[string]any, prefix string, issues *pr
 
 // set gives one field its value. Null counts as absent where the field is optional.
 func set(field reflect.Value, v any, path string, issues *problem.Issues) {
-	_, isJSON := field.Interface().(model.JSON)
+	_, isJSON := reflect.TypeAssert[model.JSON](field)
 	if v == nil && (isJSON || field.Kind() == reflect.Pointer) {
 		return
 	}
@@ -78,7 +79,7 @@ func set(field reflect.Value, v any, path string, issues *problem.Issues) {
 	case reflect.Int:
 		n, ok := v.(json.Number)
 		i, err := n.Int64()
-		if !ok || err != nil || int64(int32(i)) != i {
+		if !ok || err != nil || i < math.MinInt32 || i > math.MaxInt32 {
 			issues.Add(path, "must be an integer")
 			return
 		}

@@ -94,7 +94,7 @@ func (h *Hub) Run(ctx context.Context) error {
 	for {
 		err := h.follow(ctx)
 		if ctx.Err() != nil {
-			return nil
+			return nil //nolint:nilerr // an orderly end
 		}
 		h.log.WarnContext(ctx, "following the outbox was interrupted", "error", err)
 		select {

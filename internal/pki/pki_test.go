@@ -153,6 +153,7 @@ func TestLoadRefuses(t *testing.T) {
 			return os.WriteFile(filepath.Join(dir, certFile), other.Bundle(), 0o644)
 		},
 		"a leaf in the bundle": func(t *testing.T, dir string) error {
+			t.Helper()
 			c, err := Load(dir)
 			if err != nil {
 				return err
