@@ -51,7 +51,7 @@ func TestAnswersThatMakeNoSense(t *testing.T) {
 		"next page is text":   `{"offers":[],"nextPage":"2","id":1}`,
 		"next page is first":  `{"offers":[],"nextPage":1,"name":"other"}`,
 		"next page is below":  `{"offers":[],"nextPage":-5}`,
-		"too much":            `{"offers":[` + strings.Repeat(" ", 5<<20) + `]}`,
+		"too much":            `{"offers":[],"id":"m-1","name":"op"}` + strings.Repeat(" ", 5<<20),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -85,6 +85,17 @@ func TestOffersThatCannotBeNamed(t *testing.T) {
 	o := list[0]
 	if o.ID != "good" || o.Region != "a-b" || o.Price != nil || o.GPU != nil || o.VCPU != nil || o.MemoryGiB != nil || len(o.Disks) != 0 || o.Arch != nil {
 		t.Errorf("offer %s", text)
+	}
+}
+
+// TestFilterThatIsIgnored asks a cloud that lists every machine whatever it is asked for.
+func TestFilterThatIsIgnored(t *testing.T) {
+	t.Parallel()
+	client, _ := answering(t, func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = w.Write([]byte(`{"machines":[{"id":"m-1","name":"other","labels":null,"status":"ready"}]}`))
+	})
+	if claim, err := client.(provider.Orderer).FindClaim(t.Context(), "op"); claim != nil || err != nil {
+		t.Errorf("claim %+v, %v", claim, err)
 	}
 }
 

@@ -41,11 +41,14 @@ func (c *Cloud) consoleFile(m *machine) string { return filepath.Join(c.machineD
 // startAgent runs the machine's command until its power is cut. As a service manager would, it starts a command again that
 // failed, ever more slowly, and leaves one alone whose exit code says that a restart is no use.
 func (c *Cloud) startAgent(m *machine) {
+	if c.life.Err() != nil {
+		return
+	}
 	power, cut := context.WithCancel(m.power)
 	a := &agent{cut: cut, done: make(chan struct{})}
 	m.agent = a
 	args, root, console := m.exec[1:], c.rootDir(m), c.consoleFile(m)
-	c.tasks.Go(func() {
+	c.task(func() {
 		defer close(a.done)
 		defer cut()
 		for backoff := firstBackoff; ; backoff = min(2*backoff, lastBackoff) {

@@ -66,6 +66,10 @@ type handler func(*call) (int, any, error)
 func (c *Cloud) serve(h handler) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		call := newCall(r)
+		if c.life.Err() != nil {
+			call.fail(w, refusals[Fault503])
+			return
+		}
 		var err error
 		if call.project, err = authenticate(r); err == nil {
 			call.body, err = io.ReadAll(http.MaxBytesReader(w, r.Body, bodyLimit))

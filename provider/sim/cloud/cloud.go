@@ -149,7 +149,7 @@ func (c *Cloud) record(e Entry) error {
 // Close cuts the power of every machine, ends hanging requests, and gives the directory back. The machines run again after
 // the next Open. The server that Handler was given to should be shut down first.
 func (c *Cloud) Close() error {
-	c.end()
+	c.stop()
 	c.tasks.Wait()
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -158,6 +158,20 @@ func (c *Cloud) Close() error {
 		err = c.ledger.close()
 	}
 	return errors.Join(err, c.lock.Close())
+}
+
+// stop ends life. Behind the lock, so that a request that is being handled starts no task any more.
+func (c *Cloud) stop() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.end()
+}
+
+// task starts fn, unless the cloud closes. The caller holds c.mu, or is alone with c.
+func (c *Cloud) task(fn func()) {
+	if c.life.Err() == nil {
+		c.tasks.Go(fn)
+	}
 }
 
 // Serve opens a cloud and serves its API on addr until ctx ends; that end is no error. It logs the address when it listens.
@@ -177,7 +191,7 @@ func Serve(ctx context.Context, addr string, options Options) error {
 	select {
 	case err = <-served:
 	case <-ctx.Done():
-		c.end() // hanging requests would hold the shutdown up
+		c.stop() // hanging requests would hold the shutdown up
 		stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 		defer cancel()
 		err = server.Shutdown(stop)

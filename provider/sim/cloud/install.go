@@ -187,7 +187,7 @@ func (c *Cloud) finishLater(m *machine, install *Install) {
 	if install.Outcome == FaultInstallHangs {
 		return
 	}
-	c.tasks.Go(func() {
+	c.task(func() {
 		select {
 		case <-m.power.Done():
 			return
