@@ -30,26 +30,32 @@ func (s *Service) Create(ctx context.Context, in model.CreatePoolInput) (*model.
 	if err := s.authz.Check(ctx, model.PoolsManage, authz.Tenant(in.TenantID)); err != nil {
 		return nil, err
 	}
-	pool := &model.Pool{
+	pool := model.Pool{
 		ID: id.New(idPrefix), TenantID: in.TenantID, Name: in.Name, Class: in.Class, Agent: in.Agent, AccountID: in.AccountID,
 	}
-	err := s.db.RunInTx(ctx, func(ctx context.Context, tx bun.Tx) error {
-		if err := lockAccount(ctx, tx, in.TenantID, in.AccountID); err != nil {
-			return err
-		}
-		inserted, err := insertPool(ctx, tx, pool)
-		if err != nil {
-			return err
-		}
-		if !inserted {
-			return problem.New(problem.Conflict, "The tenant has a pool of that name.")
-		}
-		return record(ctx, tx, createAction, audit.Allowed, pool)
+	var created *model.Pool
+	err := s.db.RunInTx(ctx, func(ctx context.Context, tx bun.Tx) (err error) {
+		created, err = createIn(ctx, tx, pool)
+		return err
 	})
 	if err != nil {
 		return nil, err
 	}
-	return &model.CreatePoolPayload{Pool: pool}, nil
+	return &model.CreatePoolPayload{Pool: created}, nil
+}
+
+func createIn(ctx context.Context, tx bun.Tx, pool model.Pool) (*model.Pool, error) {
+	if err := lockAccount(ctx, tx, pool.TenantID, pool.AccountID); err != nil {
+		return nil, err
+	}
+	created, err := insertPool(ctx, tx, pool)
+	if err != nil {
+		return nil, err
+	}
+	if created == nil {
+		return nil, problem.New(problem.Conflict, "The tenant has a pool of that name.")
+	}
+	return created, record(ctx, tx, createAction, audit.Allowed, created)
 }
 
 func record(ctx context.Context, tx bun.Tx, action string, outcome audit.Outcome, p *model.Pool) error {

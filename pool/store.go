@@ -60,17 +60,19 @@ func lockAccount(ctx context.Context, tx bun.IDB, tenantID string, accountID *st
 	return nil
 }
 
-// insertPool stores the pool and reads it back. It gives false when the name is taken.
-func insertPool(ctx context.Context, tx bun.IDB, p *model.Pool) (inserted bool, err error) {
-	err = tx.NewRaw(`INSERT INTO pools (id, tenant_id, name, class, agent, account_id) VALUES (?, ?, ?, ?, ?, ?)
-		ON CONFLICT DO NOTHING RETURNING `+columns, p.ID, p.TenantID, p.Name, p.Class, p.Agent, p.AccountID).Scan(ctx, p)
+// insertPool stores the pool and reads it back, into memory of its own: a scan writes through pointers. It gives nil when the name
+// is taken.
+func insertPool(ctx context.Context, tx bun.IDB, p model.Pool) (*model.Pool, error) {
+	stored := new(model.Pool)
+	err := tx.NewRaw(`INSERT INTO pools (id, tenant_id, name, class, agent, account_id) VALUES (?, ?, ?, ?, ?, ?)
+		ON CONFLICT DO NOTHING RETURNING `+columns, p.ID, p.TenantID, p.Name, p.Class, p.Agent, p.AccountID).Scan(ctx, stored)
 	if errors.Is(err, sql.ErrNoRows) {
-		return false, nil
+		return nil, nil
 	}
 	if err != nil {
-		return false, fmt.Errorf("storing a pool: %w", err)
+		return nil, fmt.Errorf("storing a pool: %w", err)
 	}
-	return true, nil
+	return stored, nil
 }
 
 func setArchived(ctx context.Context, tx bun.IDB, poolID string) (*model.Pool, error) {
