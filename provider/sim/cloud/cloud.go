@@ -192,9 +192,11 @@ func Serve(ctx context.Context, addr string, options Options) error {
 	case err = <-served:
 	case <-ctx.Done():
 		c.stop() // hanging requests would hold the shutdown up
-		stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+		patience, cancel := context.WithTimeout(context.WithoutCancel(ctx), 3*time.Second)
 		defer cancel()
-		err = server.Shutdown(stop)
+		if server.Shutdown(patience) != nil {
+			err = server.Close()
+		}
 	}
 	return errors.Join(err, c.Close())
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -718,16 +719,55 @@ func startServer(t *testing.T, dir string) (c *client, kill func()) {
 	return newClient(t, strings.TrimSpace(string(line[:n]))), kill
 }
 
+// TestServe stops a server that has a hanging request.
 func TestServe(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
+	logged := addresses{found: make(chan string, 1)}
+	o := options(t.TempDir())
+	o.Log = slog.New(logged)
 	served := make(chan error, 1)
-	go func() { served <- cloud.Serve(ctx, "127.0.0.1:0", options(t.TempDir())) }()
+	go func() { served <- cloud.Serve(ctx, "127.0.0.1:0", o) }()
+	c := newClient(t, "http://"+<-logged.found)
+	m := c.order("one")
+	c.awaitInstall(m.ID, c.install(m.ID, installBody))
+	pid := c.agentPID(o.Dir, m.ID)
+	c.fault(object{"kind": cloud.FaultHang})
+	hung := make(chan error, 1)
+	go func() {
+		_, _, _, err := c.try("GET", "/v1/offers", nil)
+		hung <- err
+	}()
+	c.await("the fault", func() bool { return count(t, o.Dir, cloud.EntryFault) == 1 })
 	cancel()
-	if err := <-served; err != nil && !errors.Is(err, context.Canceled) {
-		t.Error(err)
+	if err := <-served; err != nil {
+		t.Errorf("serve: %v", err)
+	}
+	if err := <-hung; err == nil {
+		t.Error("the hanging request was answered")
+	}
+	if alive(pid) {
+		t.Error("the agent outlived the cloud")
 	}
 	if err := cloud.Serve(t.Context(), "256.0.0.1:0", options(t.TempDir())); err == nil {
 		t.Error("it served on an impossible address")
 	}
 }
+
+// addresses hears where a server listens.
+type addresses struct{ found chan string }
+
+func (addresses) Enabled(context.Context, slog.Level) bool { return true }
+
+func (a addresses) Handle(_ context.Context, r slog.Record) error {
+	r.Attrs(func(attr slog.Attr) bool {
+		if attr.Key == "address" {
+			a.found <- attr.Value.String()
+		}
+		return true
+	})
+	return nil
+}
+
+func (a addresses) WithAttrs([]slog.Attr) slog.Handler { return a }
+func (a addresses) WithGroup(string) slog.Handler      { return a }
