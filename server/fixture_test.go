@@ -41,6 +41,7 @@ type world struct {
 	url           string
 	subscriptions *streams
 	slow          *atomic.Int64 // calls of Pool that wait for their context
+	mutations     *atomic.Int64 // that were executed
 	log           *logBuffer
 	close         func() // ends Serve and gives its error to served
 	served        chan error
@@ -61,9 +62,9 @@ func setup(t testing.TB, change ...func(*Config)) *world {
 	for _, c := range change {
 		c(&config)
 	}
-	w := &world{subscriptions: &streams{ends: make(chan struct{}, 1000)}, slow: &atomic.Int64{}, log: &logBuffer{}, served: make(chan error, 1), lifeShort: 300 * time.Millisecond}
+	w := &world{subscriptions: &streams{ends: make(chan struct{}, 1000)}, slow: &atomic.Int64{}, mutations: &atomic.Int64{}, log: &logBuffer{}, served: make(chan error, 1), lifeShort: 300 * time.Millisecond}
 	srv, err := New(Deps{
-		Schema:       graph.NewExecutableSchema(graph.Config{Resolvers: root{streams: w.subscriptions, slow: w.slow}}),
+		Schema:       graph.NewExecutableSchema(graph.Config{Resolvers: root{streams: w.subscriptions, slow: w.slow, mutations: w.mutations}}),
 		Authenticate: w.authenticate,
 		REST: http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 			if r.URL.Path == "/api/compute/panic" {
@@ -128,12 +129,13 @@ func (b *logBuffer) String() string {
 // root resolves a few fields of the real schema; any other is a nil call, which the tests do not make except to see a panic.
 type root struct {
 	graph.ResolverRoot
-	streams *streams
-	slow    *atomic.Int64
+	streams   *streams
+	slow      *atomic.Int64
+	mutations *atomic.Int64
 }
 
 func (r root) Query() graph.QueryResolver               { return query{slow: r.slow} }
-func (r root) Mutation() graph.MutationResolver         { return mutation{} }
+func (r root) Mutation() graph.MutationResolver         { return mutation{executed: r.mutations} }
 func (r root) Subscription() graph.SubscriptionResolver { return subscription{r.streams} }
 
 type query struct {
@@ -167,9 +169,13 @@ func (query) Offers(_ context.Context, _, _ string, _ *model.OfferQuery) ([]*mod
 	return []*model.Offer{}, nil
 }
 
-type mutation struct{ graph.MutationResolver }
+type mutation struct {
+	graph.MutationResolver
+	executed *atomic.Int64
+}
 
-func (mutation) ArchivePool(context.Context, model.ArchivePoolInput) (*model.ArchivePoolPayload, error) {
+func (m mutation) ArchivePool(context.Context, model.ArchivePoolInput) (*model.ArchivePoolPayload, error) {
+	m.executed.Add(1)
 	return nil, problem.New(problem.Forbidden, "No.")
 }
 

@@ -160,6 +160,32 @@ func TestStatusAndMediaType(t *testing.T) {
 	}
 }
 
+// A page of another site can make a browser send any of these, the credential included if it were a cookie. Only a POST of JSON from
+// an origin that is allowed may change anything.
+func TestNothingIsChangedByWhatABrowserCanBeMadeToSend(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	document := `mutation { archivePool(input: {tenantId: "t", poolId: "p"}) { pool { id } } }`
+	form := url.Values{"query": {document}}.Encode()
+	want := int64(0)
+	for _, origin := range []string{"", w.url, "https://console.example.com", "https://evil.example.com", "null", "http://console.example.com", "https://console.example.com:444"} {
+		for _, media := range []string{"application/json", "application/json; charset=utf-8", "text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", "application/graphql", ""} {
+			for _, method := range []string{"POST", "GET", "PUT", "PATCH", "DELETE", "HEAD"} {
+				for _, accept := range []string{"*/*", "text/event-stream"} {
+					w.call(t, method, "/graphql?"+form, requestFor(document), "Origin", origin, "Content-Type", media, "Accept", accept)
+					trusted := origin == "" || origin == w.url || origin == "https://console.example.com"
+					if method == "POST" && trusted && strings.HasPrefix(media, "application/json") {
+						want++
+					}
+					if got := w.mutations.Load(); got != want {
+						t.Fatalf("%s from %q as %q for %q: %d mutations executed, want %d", method, origin, media, accept, got, want)
+					}
+				}
+			}
+		}
+	}
+}
+
 func TestAllowedOriginGetsCORS(t *testing.T) {
 	t.Parallel()
 	w := setup(t)

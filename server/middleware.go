@@ -79,6 +79,9 @@ func (s *Server) observe(next http.Handler) http.Handler {
 			defer s.recoverRequest(rec, r)
 			next.ServeHTTP(rec, r)
 		}()
+		if rec.status == 0 {
+			rec.status = http.StatusOK // what net/http sends for a handler that wrote nothing
+		}
 		route := chi.RouteContext(r.Context()).RoutePattern()
 		if route == "" {
 			route = "none"
@@ -90,7 +93,7 @@ func (s *Server) observe(next http.Handler) http.Handler {
 		}
 		s.log.LogAttrs(r.Context(), slog.LevelInfo, "request",
 			slog.String("method", r.Method), slog.String("path", r.URL.Path), slog.Int("status", rec.status), slog.Int("bytes", rec.bytes),
-			slog.Duration("elapsed", elapsed), slog.String("requestId", authz.RequestID(r.Context())), slog.String("subject", requestOf(r.Context()).subject))
+			slog.Int64("elapsedMs", elapsed.Milliseconds()), slog.String("requestId", authz.RequestID(r.Context())), slog.String("subject", requestOf(r.Context()).subject))
 	})
 }
 
