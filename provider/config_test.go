@@ -246,6 +246,31 @@ func TestPlantedSecretsAreFound(t *testing.T) {
 	})
 }
 
+// TestHonestConfigsPass draws configs that hide nothing.
+func TestHonestConfigsPass(t *testing.T) {
+	t.Parallel()
+	r := roomy(t)
+	names := rapid.StringMatching(`[a-z]{1,8}(Id|Name|Keys|s|_url|-zone)`)
+	scalars := rapid.OneOf(
+		rapid.StringMatching(`[ -.0-?A-Z]{0,20}`), // without slashes and @
+		rapid.StringMatching(`https://[a-z]{1,9}\.example\.com(:8443)?/[a-z@:]{0,9}`),
+		rapid.StringMatching(`[a-z]{1,9}@[a-z]{1,9}\.com`),
+	)
+	rapid.Check(t, func(t *rapid.T) {
+		config := map[string]any{}
+		for name, text := range rapid.MapOf(names, scalars).Draw(t, "config") {
+			config[name] = []any{text, map[string]any{"apiToken": "secret://fine", name: text}}
+		}
+		raw, err := json.Marshal(config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if issues := r.ValidateConfig("roomy", raw); len(issues) > 0 {
+			t.Fatalf("%s: %v", raw, issues)
+		}
+	})
+}
+
 // TestURLPasswords compares with an expression that says the same, and is too slow for long texts.
 func TestURLPasswords(t *testing.T) {
 	t.Parallel()
