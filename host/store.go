@@ -41,7 +41,7 @@ func takeToken(ctx context.Context, tx bun.IDB, a *attempt) (*takenRun, error) {
 	run := new(takenRun)
 	err := tx.NewRaw(`
 		UPDATE bootstraps SET token_used_at = now(), token_key_hash = ?4
-		WHERE token_hash = ?0 AND token_expires_at > now()
+		WHERE token_hash = ?0 AND token_used_at IS NULL AND token_expires_at > now()
 			AND status IN ('installing', 'installed') AND cancel_requested_at IS NULL AND machine_id IS NOT NULL
 			AND `+sameMachine+`
 			AND abs(extract(epoch FROM ?3::timestamptz - now())) <= ?5
