@@ -20,6 +20,7 @@ import (
 	"github.com/knadh/koanf/providers/file"
 	"github.com/knadh/koanf/v2"
 
+	"better/compute/bootstrap"
 	"better/compute/model"
 )
 
@@ -104,6 +105,24 @@ type bootstrapConfig struct {
 	TrustDomain   string        `koanf:"trustDomain"`
 	TokenTTL      time.Duration `koanf:"tokenTTL"`
 	Workers       int           `koanf:"workers"`
+	Limits        stateLimits   `koanf:"limits"`
+}
+
+// stateLimits is how long a run may stay in each state; zero means the default.
+type stateLimits struct {
+	ClaimVPS    time.Duration `koanf:"claimVPS"`
+	ClaimMetal  time.Duration `koanf:"claimMetal"`
+	Identifying time.Duration `koanf:"identifying"`
+	Preparing   time.Duration `koanf:"preparing"`
+	Installing  time.Duration `koanf:"installing"`
+	Installed   time.Duration `koanf:"installed"`
+}
+
+func (l stateLimits) timing() bootstrap.Timing {
+	return bootstrap.Timing{
+		ClaimVPS: l.ClaimVPS, ClaimMetal: l.ClaimMetal, Identifying: l.Identifying,
+		Preparing: l.Preparing, Installing: l.Installing, Installed: l.Installed,
+	}
 }
 
 type pkiConfig struct {
@@ -169,7 +188,7 @@ func loadConfig(base config, path string, environ []string) (config, error) {
 		}
 	}
 	c := base
-	if err := k.UnmarshalWithConf("", nil, koanf.UnmarshalConf{DecoderConfig: strictDecoder(&c)}); err != nil {
+	if err := k.UnmarshalWithConf("", &c, koanf.UnmarshalConf{DecoderConfig: strictDecoder(&c)}); err != nil {
 		return config{}, append(problems, decodeProblems(err)...)
 	}
 	if problems = append(problems, c.problems()...); len(problems) > 0 {
@@ -346,6 +365,14 @@ func (c *config) bootstrapProblems(add func(key, format string, args ...any)) {
 	}
 	if b.TokenTTL < 0 || b.TokenTTL > 24*time.Hour {
 		add("bootstrap.tokenTTL", "must be at most 24h")
+	}
+	for key, d := range map[string]time.Duration{
+		"claimVPS": b.Limits.ClaimVPS, "claimMetal": b.Limits.ClaimMetal, "identifying": b.Limits.Identifying,
+		"preparing": b.Limits.Preparing, "installing": b.Limits.Installing, "installed": b.Limits.Installed,
+	} {
+		if d < 0 {
+			add("bootstrap.limits."+key, "must not be negative")
+		}
 	}
 	if b.Workers < 0 || b.Workers > 1000 {
 		add("bootstrap.workers", "must be 0 to 1000")
