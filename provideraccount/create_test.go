@@ -2,6 +2,8 @@ package provideraccount
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -9,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"better/compute/internal/postgres"
 	"better/compute/internal/problem"
 	"better/compute/model"
 )
@@ -48,6 +51,31 @@ func TestCreateStoresTheAccount(t *testing.T) {
 	}
 	if n := b.count(t, `SELECT count(*) FROM audit_log WHERE details::text LIKE '%secret://%'`); n != 0 {
 		t.Error("an audit row shows the config")
+	}
+}
+
+// TestConfigsComeBackAsTheyWere stores texts that SQL or JSON could trip over.
+func TestConfigsComeBackAsTheyWere(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	a := b.create(t, "main")
+	for _, text := range []string{`'`, `''; --`, `\'`, `\\`, `"`, `?`, `?0 ??`, `$1 %s`, "\u2028\u0001\t", "é😀", `<&>`, `{"a":1}`} {
+		raw, err := json.Marshal(map[string]any{"list": []any{text, map[string]any{text: text}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		updated, err := b.Update(admin(t), update(a, string(raw)))
+		if err != nil {
+			t.Errorf("%q: %v", text, err)
+			continue
+		}
+		var want, got any
+		if err := errors.Join(json.Unmarshal(raw, &want), json.Unmarshal(updated.ProviderAccount.Config, &got)); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Error(diff)
+		}
 	}
 }
 
@@ -313,4 +341,20 @@ func TestTheCallersContextEnds(t *testing.T) {
 	if n := b.count(t, `SELECT count(*) FROM provider_accounts`); n != 0 {
 		t.Error("and is stored")
 	}
+}
+
+func TestDatabaseAway(t *testing.T) {
+	t.Parallel()
+	db, err := postgres.Open(t.Context(), postgres.Options{URL: "postgres://127.0.0.1:1/none?connect_timeout=1", MaxConns: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(db.Close)
+	s := newService(t, db, newCloud("sim"))
+	_, err = s.Create(admin(t), model.CreateProviderAccountInput{TenantID: "t1", Provider: "sim", Name: "main", IdempotencyKey: new("k")})
+	wantCode(t, err, problem.Unavailable)
+	_, err = s.Get(admin(t), GetInput{"t1", "pacct_00000000000000000000000000"})
+	wantCode(t, err, problem.Unavailable)
+	_, err = s.Account(t.Context(), db.DB, "t1", "x")
+	wantCode(t, err, problem.Unavailable)
 }
