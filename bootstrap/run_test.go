@@ -1,8 +1,12 @@
 package bootstrap
 
 import (
+	"context"
 	"testing"
 
+	"github.com/uptrace/bun"
+
+	"better/compute/internal/id"
 	"better/compute/model"
 )
 
@@ -61,6 +65,36 @@ func TestJoinFromInstalling(t *testing.T) {
 	runID := b.start(b.offer("k1"))
 	b.driveTo(runID, "a delivered agent", func(r *run) bool { return r.DeliveredAt != nil })
 	b.mustJoin(runID)
+	events := b.events(runID)
+	equal(t, "last events", events[len(events)-2:], []string{"installed installed", "joined joined"})
+}
+
+// A join whose transaction began before the one that told of the install still tells of itself later.
+func TestEventsFollowTheirCauses(t *testing.T) {
+	t.Parallel()
+	b := setup(t, model.ClaimToken)
+	runID := b.start(b.machine("box", "k1"))
+	b.driveTo(runID, "a delivered agent", func(r *run) bool { return r.Status == model.Installing })
+	runs := 0
+	err := b.db.RunInTx(t.Context(), func(ctx context.Context, tx bun.Tx) error {
+		var xid string
+		if err := tx.NewRaw("SELECT pg_current_xact_id()::text").Scan(ctx, &xid); err != nil {
+			return err
+		}
+		if runs++; runs == 1 {
+			b.driveToStatus(runID, model.Installed)
+		}
+		hostID := id.New("host")
+		_, err := tx.NewRaw("INSERT INTO hosts (id, tenant_id, pool_id, bootstrap_id, account_id, machine_id) VALUES (?, ?, ?, ?, ?, 'box')",
+			hostID, tenant, b.pool, runID, b.account).Exec(ctx)
+		if err != nil {
+			return err
+		}
+		return MarkJoined(ctx, tx, runID, hostID)
+	})
+	if err != nil || runs != 2 {
+		t.Fatalf("the join ran %d times: %v", runs, err)
+	}
 	events := b.events(runID)
 	equal(t, "last events", events[len(events)-2:], []string{"installed installed", "joined joined"})
 }

@@ -1,0 +1,99 @@
+package bootstrap
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/uptrace/bun"
+
+	"better/compute/model"
+	"better/compute/provider"
+)
+
+// machine is who the run's machine is.
+type machine = provider.Identity
+
+func (w *work) bootstrapper() (provider.Bootstrapper, error) {
+	b, ok := w.client.(provider.Bootstrapper)
+	if !ok {
+		return nil, fmt.Errorf("the client of %s is no Bootstrapper although its manifest says so", w.account.Provider)
+	}
+	return b, nil
+}
+
+// identifying reserves the machine, whichever account it is reached through, and then reads who it is.
+func (r *Reconciler) identifying(ctx context.Context, w *work) (outcome, error) {
+	b, err := w.bootstrapper()
+	if err != nil {
+		return outcome{}, err
+	}
+	key, err := b.MachineKey(*w.MachineID)
+	if err != nil {
+		return r.failedCall(ctx, w, err)
+	}
+	got, err := r.reserve(ctx, w, key)
+	if err != nil {
+		return outcome{}, err
+	}
+	if !got {
+		return fail(model.MachineInUse, "The machine is in another bootstrap, or is a host already.", nil), nil
+	}
+	r.fault("identifying.reserved")
+	seen, err := call(ctx, r.Timing.Call, func(ctx context.Context) (*provider.Identity, error) {
+		return b.Identify(ctx, *w.MachineID)
+	})
+	r.fault("identifying.identified")
+	if err != nil {
+		return r.failedCall(ctx, w, err)
+	}
+	clean := cleanIdentity(*seen)
+	if w.Machine != nil && differs(*w.Machine, clean) {
+		return fail(model.IdentityMismatch, "The machine is not the one that was identified before.", nil), nil
+	}
+	return advance(model.Preparing, fields{"machine": clean}), nil
+}
+
+func (r *Reconciler) reserve(ctx context.Context, w *work, key string) (got bool, err error) {
+	err = r.DB.RunInTx(ctx, func(ctx context.Context, tx bun.Tx) error {
+		// A worker that lost its lease must not reserve for a run that may be over.
+		if _, err := update(ctx, guarded(tx, w.run).Set("step = ?", "identifying the machine")); err != nil {
+			return err
+		}
+		got, err = reserve(ctx, tx, key, w.ID)
+		return err
+	})
+	return got, err
+}
+
+// differs reports whether two identities contradict each other. What one of them does not know proves nothing.
+func differs(a, b machine) bool {
+	contradict := func(x, y string) bool { return x != "" && y != "" && x != y }
+	return contradict(a.Serial, b.Serial) || contradict(a.OSMachineID, b.OSMachineID) || contradict(a.SSHHostKey, b.SSHHostKey)
+}
+
+const maxFact = 256
+
+// cleanIdentity makes safe to store what a machine says of itself.
+func cleanIdentity(m machine) machine {
+	for _, text := range []*string{&m.Serial, &m.OSMachineID, &m.SSHHostKey, &m.Arch} {
+		*text = printable(*text, maxFact)
+	}
+	m.Addresses = slices.Clone(m.Addresses[:min(len(m.Addresses), maxFact)])
+	for i, a := range m.Addresses {
+		m.Addresses[i] = printable(a, maxFact)
+	}
+	m.Disks = slices.Clone(m.Disks[:min(len(m.Disks), maxFact)])
+	for i, d := range m.Disks {
+		c := *d
+		c.Media = printable(c.Media, maxFact)
+		m.Disks[i] = &c
+	}
+	m.GPUs = slices.Clone(m.GPUs[:min(len(m.GPUs), maxFact)])
+	for i, g := range m.GPUs {
+		c := *g
+		c.Model, c.Vendor = printable(c.Model, maxFact), printable(c.Vendor, maxFact)
+		m.GPUs[i] = &c
+	}
+	return m
+}

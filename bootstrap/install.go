@@ -1,0 +1,115 @@
+package bootstrap
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"better/compute/host"
+	"better/compute/model"
+	"better/compute/provider"
+)
+
+// installing delivers the agent with a token and watches the install.
+func (r *Reconciler) installing(ctx context.Context, w *work) (outcome, error) {
+	b, err := w.bootstrapper()
+	if err != nil {
+		return outcome{}, err
+	}
+	if w.needsToken(r.tokenMargin()) {
+		if out, done, err := r.deliver(ctx, w, b); !done {
+			return out, err
+		}
+	}
+	status, err := call(ctx, r.Timing.Call, func(ctx context.Context) (*provider.InstallStatus, error) {
+		return b.InstallStatus(ctx, *w.MachineID, *w.InstallRef)
+	})
+	r.fault("installing.polled")
+	if err != nil && classed(err).Class == provider.NotFound {
+		// The install is forgotten, by a reboot perhaps: deliver again.
+		return r.retry(w, classed(err)).with(fields{"delivered_at": nil}), nil
+	}
+	if err != nil {
+		return r.failedCall(ctx, w, err)
+	}
+	switch status.State {
+	case provider.InstallSucceeded:
+		return advance(model.Installed, nil), nil
+	case provider.InstallFailed:
+		message := fmt.Sprintf("Installing the agent ended with exit code %d.", status.ExitCode)
+		return fail(model.InstallFailed, message, status.Log), nil
+	case provider.InstallRunning:
+	}
+	return wait(r.poll(w), "installing the agent"), nil
+}
+
+// installed waits for the agent, and gives it a new token when the one that it has runs out.
+func (r *Reconciler) installed(ctx context.Context, w *work) (outcome, error) {
+	b, err := w.bootstrapper()
+	if err != nil {
+		return outcome{}, err
+	}
+	if w.needsToken(r.tokenMargin()) {
+		if out, done, err := r.deliver(ctx, w, b); !done {
+			return out, err
+		}
+	}
+	// Nothing is to be done until then: the join itself ends the run.
+	return wait(max(w.TokenExpiresAt.Sub(w.Now)-r.tokenMargin(), r.Timing.Poll), "waiting for the agent to join"), nil
+}
+
+const defaultTokenTTL = 15 * time.Minute
+
+func (r *Reconciler) tokenTTL() time.Duration {
+	if r.Options == nil || r.Options.TokenTTL <= 0 {
+		return defaultTokenTTL
+	}
+	return r.Options.TokenTTL
+}
+
+// tokenMargin is how long before its end a token is replaced.
+func (r *Reconciler) tokenMargin() time.Duration { return min(r.tokenTTL()/10, time.Minute) }
+
+// needsToken reports whether the machine has no agent with a token that lives for a while. A delivery that was begun and not
+// finished counts for nothing: the token was never kept, so it cannot be delivered again.
+func (w *work) needsToken(margin time.Duration) bool {
+	return w.DeliveredAt == nil || w.InstallRef == nil || w.TokenExpiresAt == nil || w.TokenExpiresAt.Sub(w.Now) < margin
+}
+
+// deliver mints a token and installs the agent with it. When that is not done, the outcome says what came of it.
+func (r *Reconciler) deliver(ctx context.Context, w *work, b provider.Bootstrapper) (out outcome, done bool, err error) {
+	if r.Options == nil {
+		return wait(r.Timing.RetryMax, "waiting for this server to be set up to install agents"), false, nil
+	}
+	generation := w.Generation + 1
+	token, hash := host.MintToken(w.ID, generation)
+	err = r.write(ctx, w, fields{
+		"token_hash": hash, "token_expires_at": fromNow(r.tokenTTL()), "token_used_at": nil, "token_key_hash": nil,
+		"generation": generation, "delivered_at": nil, "install_ref": nil,
+		"step": "delivering the agent", "updated_at": now,
+	})
+	if err != nil {
+		return out, false, err
+	}
+	r.fault("delivering.minted")
+	if !w.lease.valid() {
+		return out, false, errLost
+	}
+	ref, err := call(ctx, r.Timing.Deliver, func(ctx context.Context) (string, error) {
+		return b.Install(ctx, *w.MachineID, provider.Payload{
+			Generation: generation, AgentBinary: r.Options.AgentBinary, AgentURL: r.Options.AgentURL, JoinURL: r.Options.JoinURL,
+			CAPin: r.Options.CAPin, Token: token,
+		})
+	})
+	r.fault("delivering.delivered")
+	switch {
+	case err != nil:
+		out, err = r.failedCall(ctx, w, err)
+	case printable(ref, maxRef) != ref:
+		out = r.retry(w, provider.Errorf(provider.InvalidResponse, "The provider named the install in no form that is known."))
+	default:
+		err = r.write(ctx, w, fields{"delivered_at": now, "install_ref": ref})
+		return out, err == nil, err
+	}
+	return out, false, err
+}
