@@ -182,6 +182,8 @@ func TestJoinIsRefused(t *testing.T) {
 		"expired":                 {arrange: `UPDATE bootstraps SET token_expires_at = now()`, reason: "TOKEN_EXPIRED", code: problem.Unauthenticated},
 		"superseded":              {arrange: `UPDATE bootstraps SET token_hash = '\x01', generation = 2`, reason: "TOKEN_SUPERSEDED", code: problem.Unauthenticated},
 		"failed":                  {arrange: `UPDATE bootstraps SET status = 'failed', failure = '{}', token_hash = NULL`, reason: "RUN_FAILED", code: problem.InvalidState},
+		"failed with its hash":    {arrange: `UPDATE bootstraps SET status = 'failed', failure = '{}'`, reason: "RUN_FAILED", code: problem.InvalidState},
+		"used":                    {arrange: `UPDATE bootstraps SET token_used_at = now(), token_key_hash = '\x01'`, reason: "TOKEN_USED", code: problem.Unauthenticated},
 		"cancelled":               {arrange: `UPDATE bootstraps SET cancel_requested_at = now()`, reason: "RUN_FAILED", code: problem.InvalidState},
 		"another machine id":      {change: func(in *host.JoinRequest) { in.Machine.MachineID = "f" + machineID[1:] }, reason: "WRONG_MACHINE", code: problem.Forbidden},
 		"another serial":          {change: func(in *host.JoinRequest) { in.Machine.Serial = "SN-2" }, reason: "WRONG_MACHINE", code: problem.Forbidden},
