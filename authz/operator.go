@@ -80,17 +80,7 @@ func List(ctx context.Context, db *postgres.DB, subject Subject) ([]model.RoleBi
 // EnsureBindings makes those of the bindings that are not there, all or none, as Configuration. No decision, as in Grant.
 // INVALID_INPUT with paths "bindings.<index>.<field>". Idempotent: what is there already leaves no audit row.
 func EnsureBindings(ctx context.Context, db *postgres.DB, bindings []model.RoleBinding) error {
-	roles, err := loadRoles(policyText)
-	if err != nil {
-		return err
-	}
-	var issues problem.Issues
-	for i, b := range bindings {
-		prefix := fmt.Sprintf("bindings.%d.", i)
-		checkBinding(&issues, prefix, b)
-		roles.checkRole(&issues, prefix, b.Role)
-	}
-	if err := issues.Err(); err != nil {
+	if err := CheckBindings(bindings); err != nil {
 		return err
 	}
 	return db.RunInTx(ctx, func(ctx context.Context, tx bun.Tx) error {
@@ -104,6 +94,21 @@ func EnsureBindings(ctx context.Context, db *postgres.DB, bindings []model.RoleB
 		}
 		return nil
 	})
+}
+
+// CheckBindings judges bindings by their form alone, all of them at once. INVALID_INPUT with paths "bindings.<index>.<field>".
+func CheckBindings(bindings []model.RoleBinding) error {
+	roles, err := loadRoles(policyText)
+	if err != nil {
+		return err
+	}
+	var issues problem.Issues
+	for i, b := range bindings {
+		prefix := fmt.Sprintf("bindings.%d.", i)
+		checkBinding(&issues, prefix, b)
+		roles.checkRole(&issues, prefix, b.Role)
+	}
+	return issues.Err()
 }
 
 func ensureBinding(ctx context.Context, tx bun.Tx, b model.RoleBinding) error {

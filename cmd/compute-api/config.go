@@ -20,7 +20,9 @@ import (
 	"github.com/knadh/koanf/providers/file"
 	"github.com/knadh/koanf/v2"
 
+	"better/compute/authz"
 	"better/compute/bootstrap"
+	"better/compute/internal/problem"
 	"better/compute/model"
 )
 
@@ -210,10 +212,18 @@ func decodeProblems(err error) configError {
 	for line := range strings.Lines(err.Error()) {
 		line = strings.TrimSpace(line)
 		if line != "" && !strings.HasPrefix(line, "decoding failed") {
-			lines = append(lines, line)
+			lines = append(lines, unquoteKey(line))
 		}
 	}
 	return lines
+}
+
+// unquoteKey makes "'a.b' expected ..." into "a.b: expected ...", as the other problems read.
+func unquoteKey(line string) string {
+	if key, rest, ok := strings.Cut(strings.TrimPrefix(line, "'"), "' "); ok && strings.HasPrefix(line, "'") && key != "" {
+		return key + ": " + rest
+	}
+	return line
 }
 
 // settingsFromEnv finds the settings that the environment overrides: the variable of a key is COMPUTE_ and the key's path in upper
@@ -323,6 +333,14 @@ func (c *config) authProblems(add func(key, format string, args ...any)) {
 				add(fmt.Sprintf("%s.groups[%d]", key, j), "%q must start with group:", g)
 			}
 		}
+	}
+	err := problem.From(authz.CheckBindings(c.bindings()))
+	if err == nil {
+		return
+	}
+	issues, _ := err.Details["issues"].([]problem.Issue)
+	for _, issue := range issues {
+		add("authz."+issue.Path, "%s", issue.Message)
 	}
 }
 

@@ -1,0 +1,134 @@
+package main
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func write(t *testing.T, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "config.yaml")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestLoadConfig(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	path := write(t, `
+listen: 127.0.0.1:9000
+database: {url: "postgres://db/compute", maxConns: 7}
+auth:
+  tokens: [{token: abcdefghij, subject: "user:ada", groups: ["group:ops"]}]
+authz:
+  bindings: [{subject: "group:ops", role: fleet-admin, object: compute-fleet}]
+providers: [{name: sim, endpoint: "http://127.0.0.1:1"}, {name: ssh}]
+bootstrap: {agentBinaries: `+dir+`, trustDomain: example.com, tokenTTL: 90s, limits: {installed: 5m}}
+`)
+	c, err := loadConfig(defaultConfig(), path, []string{
+		"COMPUTE_STATEDIR=/srv/compute", "COMPUTE_DATABASE_MAXCONNS=9", `COMPUTE_SECRETS_ENV_ALLOW=["A","B"]`,
+		"COMPUTE_BOOTSTRAP_AGENTURL=https://agents.example.com", "COMPUTE_SERVICE_HOST=10.0.0.1", "UNRELATED=1",
+		"COMPUTE_GRAPHQL_INTROSPECTION=true",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := defaultConfig()
+	want.Listen, want.StateDir = "127.0.0.1:9000", "/srv/compute"
+	want.Database = databaseConfig{URL: "postgres://db/compute", MaxConns: 9}
+	want.Auth.Tokens = []tokenConfig{{Token: "abcdefghij", Subject: "user:ada", Groups: []string{"group:ops"}}}
+	want.Authz.Bindings = []bindingConfig{{Subject: "group:ops", Role: "fleet-admin", Object: "compute-fleet"}}
+	want.Providers = []providerEntry{{Name: "sim", Endpoint: "http://127.0.0.1:1"}, {Name: "ssh"}}
+	want.Secrets.Env.Allow = []string{"A", "B"}
+	want.Bootstrap = &bootstrapConfig{
+		AgentURL: "https://agents.example.com", AgentBinaries: dir, TrustDomain: "example.com", TokenTTL: 90 * time.Second,
+		Limits: stateLimits{Installed: 5 * time.Minute},
+	}
+	want.GraphQL.Introspection = true
+	if diff := cmp.Diff(want, c); diff != "" {
+		t.Errorf("loadConfig (-want +got):\n%s", diff)
+	}
+}
+
+func TestWrongConfigNamesTheKey(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name, yaml string
+		env        []string
+		want       []string // one line each must start with
+	}{
+		{name: "unknown key", yaml: "lisen: 127.0.0.1:1", want: []string{"lisen"}},
+		{name: "unknown nested key", yaml: "database: {uri: x}", want: []string{"database"}},
+		{name: "wrong type", yaml: "database: {maxConns: many}", want: []string{"database.maxConns"}},
+		{name: "list for a string", yaml: "listen: [1]", want: []string{"listen"}},
+		{name: "not host:port", yaml: "listen: localhost", want: []string{"listen: "}},
+		{name: "too few connections", yaml: "database: {maxConns: 1}", want: []string{"database.maxConns: "}},
+		{name: "not a database", yaml: "database: {url: \"mysql://u:secret@h/d\"}", want: []string{"database.url: "}},
+		{name: "short token", yaml: "auth: {tokens: [{token: short, subject: \"user:a\"}]}", want: []string{"auth.tokens[0].token: "}},
+		{name: "no subject", yaml: "auth: {tokens: [{token: abcdefghij, subject: ada}]}", want: []string{"auth.tokens[0].subject: "}},
+		{
+			name: "group without its prefix", yaml: "auth: {tokens: [{token: abcdefghij, subject: \"user:a\", groups: [ops]}]}",
+			want: []string{"auth.tokens[0].groups[0]: "},
+		},
+		{
+			name: "same token twice", yaml: "auth: {tokens: [{token: abcdefghij, subject: \"user:a\"}, {token: abcdefghij, subject: \"user:b\"}]}",
+			want: []string{"auth.tokens[1].token: "},
+		},
+		{name: "unknown driver", yaml: "providers: [{name: nope}]", want: []string{"providers[0].name: "}},
+		{name: "driver twice", yaml: "providers: [{name: ssh}, {name: ssh}]", want: []string{"providers[1].name: "}},
+		{name: "credentials in an endpoint", yaml: "providers: [{name: sim, endpoint: \"http://u:p@h\"}]", want: []string{"providers[0].endpoint: "}},
+		{
+			name: "several at once", yaml: "listen: x\nstateDir: \"\"\nbootstrap: {agentBinaries: /nonexistent, trustDomain: \"UPPER\", agentURL: \"http://x\"}",
+			want: []string{"bootstrap.agentBinaries: ", "bootstrap.agentURL: ", "bootstrap.trustDomain: ", "listen: ", "stateDir: "},
+		},
+		{name: "environment", env: []string{"COMPUTE_DATABASE_MAXCONNS=x"}, want: []string{"database.maxConns (from COMPUTE_DATABASE_MAXCONNS)"}},
+		{name: "binding", yaml: "authz: {bindings: [{subject: ada, role: nope, object: x, effect: maybe}]}", want: []string{
+			"authz.bindings.0.effect: ", "authz.bindings.0.object: ", "authz.bindings.0.role: ", "authz.bindings.0.subject: ",
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			_, err := loadConfig(defaultConfig(), write(t, c.yaml), c.env)
+			problems, ok := errors.AsType[configError](err)
+			if !ok {
+				t.Fatalf("loadConfig = %v, want a configError", err)
+			}
+			if len(problems) != len(c.want) {
+				t.Fatalf("problems = %q, want %d of them", problems, len(c.want))
+			}
+			for i, line := range problems {
+				if !strings.Contains(line, c.want[i]) {
+					t.Errorf("problem %q does not name %q", line, c.want[i])
+				}
+				if strings.Contains(line, "secret") || strings.Contains(line, "abcdefghij") {
+					t.Errorf("problem %q shows a secret", line)
+				}
+			}
+		})
+	}
+}
+
+func TestKeepWritesOnceForItsOwnerAlone(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "key")
+	first, err := keep(path, newKey)
+	if err != nil || len(first) != 32 {
+		t.Fatalf("keep = %d bytes, %v", len(first), err)
+	}
+	again, err := keep(path, newKey)
+	if err != nil || !cmp.Equal(first, again) {
+		t.Errorf("the second keep gave something else: %v", err)
+	}
+	info, err := os.Stat(path)
+	if err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("mode = %v, %v; want 0600", info.Mode(), err)
+	}
+}
