@@ -200,7 +200,10 @@ func (s subscription) emit(ctx context.Context, tenantID string, after *string, 
 		s.streams.mu.Lock()
 		s.streams.open--
 		s.streams.mu.Unlock()
-		s.streams.ends <- struct{}{}
+		select {
+		case s.streams.ends <- struct{}{}:
+		default: // nobody waits for so many
+		}
 	}()
 	count := 1
 	if after != nil {
