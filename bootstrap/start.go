@@ -85,6 +85,7 @@ type plan struct {
 	run        *run
 	change     change
 	machineKey string // empty for a machine that is yet to be ordered
+	machineErr error  // why the machine has no key: said after what is wrong with the pool
 }
 
 // plan checks what the deployment and the provider can do. It makes no call to the provider.
@@ -117,8 +118,8 @@ func (s *Service) plan(ctx context.Context, runID, subject string, in model.Boot
 		p.change = change{to: model.Claiming, limit: s.Timing.claim(manifest, "")}
 		return p, nil
 	}
-	p.machineKey, err = s.machineKey(ctx, account, *in.MachineID)
-	return p, err
+	p.machineKey, p.machineErr = s.machineKey(ctx, account, *in.MachineID)
+	return p, nil
 }
 
 // supports is UNSUPPORTED with the capabilities that the provider lacks.
@@ -160,6 +161,9 @@ func (s *Service) create(ctx context.Context, tx bun.Tx, p *plan) (*run, error) 
 	}
 	if err := s.checkPool(ctx, tx, p.run.TenantID, p.run.PoolID); err != nil {
 		return nil, err
+	}
+	if p.machineErr != nil {
+		return nil, p.machineErr
 	}
 	jobID, err := s.queue.insert(ctx, tx, p.run.ID)
 	if err != nil {

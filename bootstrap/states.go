@@ -48,8 +48,9 @@ type Timing struct {
 	CleanupMax time.Duration // 8 h
 	// Uncertain is how often to look for an order whose outcome is unknown while a person is waited for.
 	Uncertain time.Duration // 1 min
-	// ListMargin is added to the time that the manifest says a provider's lists may lag.
-	ListMargin time.Duration // 10 s
+	// ListMargin is added to the time that the manifest says a provider's lists may lag: an order that a worker gave up, or
+	// died over, may still be on its way for as long as a call.
+	ListMargin time.Duration // 10 s more than Call
 	// ClockSkew is how far a machine's clock may be off.
 	ClockSkew time.Duration // 5 min
 }
@@ -72,7 +73,7 @@ func (t Timing) withDefaults() Timing {
 		Cleanup:     cmp.Or(t.Cleanup, time.Minute),
 		CleanupMax:  cmp.Or(t.CleanupMax, 8*time.Hour),
 		Uncertain:   cmp.Or(t.Uncertain, time.Minute),
-		ListMargin:  cmp.Or(t.ListMargin, 10*time.Second),
+		ListMargin:  cmp.Or(t.ListMargin, cmp.Or(t.Call, 30*time.Second)+10*time.Second),
 		ClockSkew:   cmp.Or(t.ClockSkew, 5*time.Minute),
 	}
 }
