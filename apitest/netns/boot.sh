@@ -7,6 +7,9 @@ dir=$1 name=$2 boot=$3 init=$4
 mount --make-rprivate /
 mount -t overlay overlay -o "lowerdir=/,upperdir=$dir/disk/upper,workdir=$dir/disk/work" "$dir/root"
 cd "$dir/root"
+# The home of the user below has a life of its own: start-up files, caches.
+mkdir -p -m 0700 "$dir/disk/home"
+mount --bind "$dir/disk/home" root
 mount -t tmpfs -o mode=0755 tmpfs run
 mount -t tmpfs -o mode=1777 tmpfs tmp
 mount -t tmpfs -o mode=0755 tmpfs sys

@@ -1,14 +1,19 @@
 package ssh
 
-import "time"
+import (
+	"net/netip"
+	"time"
+)
 
 // Hasten makes a driver give up on a silent machine after idle, and on a method after call.
-func (d *Driver) Hasten(dial, idle, call time.Duration) *Driver {
-	d.limits.dial, d.limits.idle, d.limits.call, d.limits.install, d.limits.cleanup = dial, idle, call, call, call
-	return d
+func (d *Driver) Hasten(dial, idle, call time.Duration) {
+	d.limits = limits{dial: dial, idle: idle, call: call, install: call, cleanup: call}
 }
 
 // Compose shows a script as it is sent.
 func Compose(variables map[string]string, names ...string) string {
 	return compose(variables, names...)
 }
+
+// Refuses says why an address is refused.
+func Refuses(o Options, ip netip.Addr) string { return o.refuses(ip) }

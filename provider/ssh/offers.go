@@ -55,6 +55,9 @@ func (m *machine) name() string {
 }
 
 func (c *client) taken(ctx context.Context) (map[string]bool, error) {
+	if err := givenUp(ctx); err != nil {
+		return nil, err
+	}
 	if c.account.Inventory == nil {
 		return nil, nil
 	}
@@ -63,6 +66,9 @@ func (c *client) taken(ctx context.Context) (map[string]bool, error) {
 
 // Offers groups the machines. A group whose machines are all taken stays listed, as out of stock.
 func (c *client) Offers(ctx context.Context) ([]*model.Offer, error) {
+	if err := c.someKey(ctx); err != nil {
+		return nil, err
+	}
 	taken, err := c.taken(ctx)
 	if err != nil {
 		return nil, err
@@ -116,7 +122,7 @@ func (c *client) Machines(ctx context.Context) ([]*model.Machine, error) {
 
 // FindClaim looks into the inventory's book.
 func (c *client) FindClaim(ctx context.Context, operationID string) (*provider.Claim, error) {
-	if err := c.mustHaveInventory(); err != nil {
+	if err := c.canClaim(ctx); err != nil {
 		return nil, err
 	}
 	id, err := c.account.Inventory.Claimed(ctx, operationID)
@@ -128,7 +134,7 @@ func (c *client) FindClaim(ctx context.Context, operationID string) (*provider.C
 
 // Order takes a free machine of the offer. It is idempotent by operation, so its outcome is never unknown.
 func (c *client) Order(ctx context.Context, order provider.Order) (*provider.Claim, error) {
-	if err := c.mustHaveInventory(); err != nil {
+	if err := c.canClaim(ctx); err != nil {
 		return nil, err
 	}
 	var ids []string
@@ -150,15 +156,18 @@ func (c *client) Order(ctx context.Context, order provider.Order) (*provider.Cla
 // Release stops what the account installed on the machine, as far as the machine can be reached, and gives it back. Stopping comes
 // first: once given back, the machine may be somebody else's.
 func (c *client) Release(ctx context.Context, operationID, machineID string) error {
-	if err := c.mustHaveInventory(); err != nil {
+	if err := c.canClaim(ctx); err != nil {
 		return err
 	}
 	claimed, err := c.account.Inventory.Claimed(ctx, operationID)
-	if err != nil || claimed == "" {
+	if err != nil {
 		return err
 	}
+	if claimed == "" {
+		return c.mustBeFree(ctx, machineID)
+	}
 	if machineID != "" && claimed != machineID {
-		return provider.Errorf(provider.Conflict, "The operation has taken machine %s, not %s.", claimed, machineID)
+		return notTaken(machineID)
 	}
 	cleanup, cancel := context.WithTimeout(ctx, c.limits.cleanup)
 	defer cancel()
@@ -168,9 +177,22 @@ func (c *client) Release(ctx context.Context, operationID, machineID string) err
 	return c.account.Inventory.Drop(ctx, operationID)
 }
 
-func (c *client) mustHaveInventory() error {
+// mustBeFree takes a machine that nobody has for released already.
+func (c *client) mustBeFree(ctx context.Context, machineID string) error {
+	taken, err := c.account.Inventory.Taken(ctx)
+	if err == nil && taken[machineID] {
+		err = notTaken(machineID)
+	}
+	return err
+}
+
+func notTaken(machineID string) error {
+	return provider.Errorf(provider.Conflict, "Machine %s is not one that this operation has taken.", machineID)
+}
+
+func (c *client) canClaim(ctx context.Context) error {
 	if c.account.Inventory == nil {
 		return provider.Errorf(provider.Unsupported, "Machines cannot be claimed without an inventory.")
 	}
-	return nil
+	return givenUp(ctx)
 }

@@ -63,6 +63,7 @@ func (d *Driver) Manifest() provider.Manifest {
 		Name:         "ssh",
 		DisplayName:  "Your own machines, over SSH",
 		ConfigSchema: configSchema,
+		SecretFields: []string{}, // privateKey is one by its name
 		Capabilities: model.ProviderCapabilities{
 			Offers: true, Machines: true, Order: true, Bootstrap: true, Release: true, Prices: true, LiveStock: true,
 			ClaimMode: model.ClaimLocal,
@@ -119,17 +120,51 @@ func (c *client) Close() error { return nil }
 
 // Check resolves and reads every private key. It reaches no machine, since one that is down is no fault of the account's.
 func (c *client) Check(ctx context.Context) error {
-	checked := map[string]bool{}
-	for _, m := range c.machines {
-		if checked[m.PrivateKey] {
-			continue
-		}
-		checked[m.PrivateKey] = true
+	if err := givenUp(ctx); err != nil {
+		return err
+	}
+	for _, m := range c.oneForEachKey() {
 		if _, err := c.signer(ctx, m); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// someKey fails when none of the private keys can be had: such an account has nothing to offer.
+func (c *client) someKey(ctx context.Context) error {
+	var first error
+	for _, m := range c.oneForEachKey() {
+		_, err := c.signer(ctx, m)
+		if err == nil {
+			return nil
+		}
+		if first == nil {
+			first = err
+		}
+	}
+	return first
+}
+
+// oneForEachKey picks a machine for each private key.
+func (c *client) oneForEachKey() []*machine {
+	var picked []*machine
+	seen := map[string]bool{}
+	for _, m := range c.machines {
+		if !seen[m.PrivateKey] {
+			seen[m.PrivateKey] = true
+			picked = append(picked, m)
+		}
+	}
+	return picked
+}
+
+// givenUp refuses a call whose context has ended already.
+func givenUp(ctx context.Context) error {
+	if ctx.Err() == nil {
+		return nil
+	}
+	return provider.Errorf(provider.Unavailable, "The call was given up.").Because(ctx.Err())
 }
 
 func (c *client) machine(id string) (*machine, error) {
@@ -153,6 +188,9 @@ func (c *client) MachineKey(machineID string) (string, error) {
 func (c *client) session(ctx context.Context, machineID string, limit time.Duration, do func(*connection) error) error {
 	m, err := c.machine(machineID)
 	if err != nil {
+		return err
+	}
+	if err := givenUp(ctx); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, limit)

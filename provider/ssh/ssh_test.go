@@ -23,13 +23,12 @@ import (
 	"better/compute/provider/ssh"
 )
 
-// bcd is the path of the agent, built once for all tests.
+// binDir is where bcd is built to.
+var binDir string
+
+// bcd is the path of the agent, built once for all tests that need it.
 var bcd = sync.OnceValues(func() (string, error) {
-	dir, err := os.MkdirTemp("", "bcd")
-	if err != nil {
-		return "", err
-	}
-	path := filepath.Join(dir, "bcd")
+	path := filepath.Join(binDir, "bcd")
 	build := exec.Command("go", "build", "-o", path, "better/compute/cmd/bcd")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
@@ -39,17 +38,29 @@ var bcd = sync.OnceValues(func() (string, error) {
 })
 
 func TestMain(m *testing.M) {
-	code := m.Run()
-	if path, err := bcd(); err == nil {
-		_ = os.RemoveAll(filepath.Dir(path))
+	os.Exit(run(m))
+}
+
+func run(m *testing.M) int {
+	var err error
+	if binDir, err = os.MkdirTemp("", "bcd"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
 	}
-	if code == 0 {
-		if err := goleak.Find(); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			code = 1
-		}
+	defer func() { _ = os.RemoveAll(binDir) }()
+	if code := m.Run(); code != 0 {
+		return code
 	}
-	os.Exit(code)
+	if err := goleak.Find(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return 0
+}
+
+type client interface {
+	provider.Bootstrapper
+	provider.Orderer
 }
 
 // account is a rack of machines with the private key of the first one.
@@ -62,7 +73,7 @@ type account struct {
 }
 
 func accountOn(hosts ...*netns.Host) *account {
-	a := &account{driver: ssh.New(ssh.Options{}), inventory: &inventory{claims: map[string]string{}}, id: "acc-1"}
+	a := &account{key: anyKey(), driver: ssh.New(ssh.Options{}), inventory: &inventory{claims: map[string]string{}}, id: "acc-1"}
 	for _, h := range hosts {
 		a.key = h.PrivateKey
 		a.machines = append(a.machines, map[string]any{
@@ -72,15 +83,18 @@ func accountOn(hosts ...*netns.Host) *account {
 	return a
 }
 
-func (a *account) open(t *testing.T) interface {
-	provider.Bootstrapper
-	provider.Orderer
-} {
+func (a *account) config(t *testing.T) json.RawMessage {
 	t.Helper()
-	config, err := json.Marshal(map[string]any{"privateKey": "secret://rack", "machines": a.machines})
+	text, err := json.Marshal(map[string]any{"privateKey": "secret://rack", "machines": a.machines})
 	if err != nil {
 		t.Fatal(err)
 	}
+	return text
+}
+
+func (a *account) open(t *testing.T) client {
+	t.Helper()
+	config := a.config(t)
 	registry, err := provider.NewRegistry(a.driver)
 	if err != nil {
 		t.Fatal(err)
@@ -101,10 +115,7 @@ func (a *account) open(t *testing.T) interface {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = c.Close() })
-	return c.(interface {
-		provider.Bootstrapper
-		provider.Orderer
-	})
+	return c.(client)
 }
 
 // inventory keeps its book in memory.
