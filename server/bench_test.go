@@ -14,8 +14,10 @@ import (
 
 // What a request costs before it is executed: a document that was seen before, one that was not, and the dearest.
 func BenchmarkPrepare(b *testing.B) {
-	ordinary := &graphql.RawParams{Query: `query ($t: ID!) { providerAccounts(tenantId: $t, first: 20) { nodes { id name bootstraps(first: 2) { nodes { id status } } } } }`,
-		Variables: map[string]any{"t": "demo"}}
+	ordinary := &graphql.RawParams{
+		Query:     `query ($t: ID!) { providerAccounts(tenantId: $t, first: 20) { nodes { id name bootstraps(first: 2) { nodes { id status } } } } }`,
+		Variables: map[string]any{"t": "demo"},
+	}
 	for _, c := range []struct {
 		name   string
 		params *graphql.RawParams

@@ -26,7 +26,6 @@ type Cost struct {
 // share is counted twice. Each fragment is priced once for each page size it is used under, and every number stops at
 // limit+1, so the work is linear in the document however its fragments multiply.
 type pricer struct {
-	schema    *ast.Schema
 	variables map[string]any
 	limit     int
 	live      map[string]bool // "Type.field"

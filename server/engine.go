@@ -110,7 +110,7 @@ func (e *engine) prepare(ctx context.Context, params *graphql.RawParams) (*opera
 		return nil, e.refuse(ctx, asErrors(invalid)...)
 	}
 	opCtx.DisableIntrospection = !e.config.Introspection
-	p := pricer{schema: e.schema.Schema(), variables: opCtx.Variables, limit: e.config.Limits.Cost, live: e.live}
+	p := pricer{variables: opCtx.Variables, limit: e.config.Limits.Cost, live: e.live}
 	op := &operation{OperationContext: opCtx, cost: Cost{Requested: p.price(opCtx.Operation), Limit: p.limit}, usesLive: p.usesLive}
 	if op.cost.Requested > p.limit {
 		resp := e.refuse(ctx, tooMuch("cost", p.limit, "The operation could return more than %d objects.", p.limit))

@@ -155,8 +155,10 @@ func TestIntrospectionAndSuggestions(t *testing.T) {
 	if code, _, message := open.refusal(t, &graphql.RawParams{Query: `{ __schema { a: types { name } b: types { name } } }`}); code != "INVALID_INPUT" {
 		t.Errorf("aliased introspection: %s %s", code, message)
 	}
-	for _, document := range []string{`{ viewe { subject } }`, `{ pool(tenantI: "t", poolId: "p") { id } }`, `{ viewer }`, `{ ...F } fragment F on Quer { __typename }`,
-		`{ offers(tenantId: "t", accountId: "a", query: {kind: VP}) { id } }`, `{ offers(tenantId: "t", accountId: "a", query: {minVcp: 1}) { id } }`} {
+	for _, document := range []string{
+		`{ viewe { subject } }`, `{ pool(tenantI: "t", poolId: "p") { id } }`, `{ viewer }`, `{ ...F } fragment F on Quer { __typename }`,
+		`{ offers(tenantId: "t", accountId: "a", query: {kind: VP}) { id } }`, `{ offers(tenantId: "t", accountId: "a", query: {minVcp: 1}) { id } }`,
+	} {
 		_, resp := closed.prepare(t.Context(), &graphql.RawParams{Query: document})
 		for _, err := range resp.Errors {
 			if strings.Contains(err.Message, "ean") || strings.Contains(err.Message, "VPS") || strings.Contains(err.Message, "minVcpu") {

@@ -41,6 +41,7 @@ type merger struct {
 	schema *ast.Schema
 	budget int
 	ids    map[*ast.Field]uint32
+	next   uint32
 	seen   map[string]bool // sets of fields, by the ids in them
 	failed bool
 	fail   func(f *ast.Field, format string, args ...any)
@@ -196,8 +197,9 @@ func (m *merger) visited(group []*ast.Field) bool {
 	for _, f := range group {
 		id, known := m.ids[f]
 		if !known {
-			id = uint32(len(m.ids))
+			id = m.next
 			m.ids[f] = id
+			m.next++
 		}
 		key = binary.LittleEndian.AppendUint32(key, id)
 	}

@@ -83,8 +83,13 @@ func TestGraphQLOverHTTPAudits(t *testing.T) {
 func TestClients(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ script, mode string }{
-		{"websocket.mjs", "happy"}, {"websocket.mjs", "refused"}, {"websocket.mjs", "expired"}, {"websocket.mjs", "drain"},
-		{"sse.mjs", "happy"}, {"sse.mjs", "refused"}, {"sse.mjs", "drain"},
+		{"websocket.mjs", "happy"},
+		{"websocket.mjs", "refused"},
+		{"websocket.mjs", "expired"},
+		{"websocket.mjs", "drain"},
+		{"sse.mjs", "happy"},
+		{"sse.mjs", "refused"},
+		{"sse.mjs", "drain"},
 	} {
 		t.Run(c.script+" "+c.mode, func(t *testing.T) {
 			t.Parallel()

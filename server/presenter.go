@@ -100,7 +100,7 @@ func (p presenter) recovered(_ context.Context, value any) error {
 // recover is deferred in a goroutine of its own, where a panic would end the process.
 func (p presenter) recover(ctx context.Context) {
 	if value := recover(); value != nil {
-		p.internal(ctx, p.recovered(ctx, value))
+		_ = p.internal(ctx, p.recovered(ctx, value)) // it is logged, and there is no one left to tell
 	}
 }
 

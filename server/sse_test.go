@@ -76,12 +76,14 @@ func TestEventStream(t *testing.T) {
 	}{
 		"subscription": {watch("t", 2), []string{
 			"event: next", `data: {"data":{"bootstrapStatusChanged":{"cursor":"0"}},"extensions":{"cost":{`,
-			"event: next", `data: {"data":{"bootstrapStatusChanged":{"cursor":"1"}}`, "event: complete", "data:"}},
+			"event: next", `data: {"data":{"bootstrapStatusChanged":{"cursor":"1"}}`, "event: complete", "data:",
+		}},
 		"query":            {`{ viewer { subject } }`, []string{"event: next", `data: {"data":{"viewer":{"subject":"user:alice"}}`, "event: complete", "data:"}},
 		"invalid document": {`{ nope }`, []string{"event: next", `data: {"errors":[{"message":"Cannot query field`, "event: complete", "data:"}},
 		"refused at once":  {watch("denied", 1), []string{"event: next", `data: {"errors":[{"message":"No."`, "event: complete", "data:"}},
 		"source that fails": {watch("lagging", 1), []string{
-			"event: next", `data: {"data"`, "event: next", `data: {"errors":[{"message":"The subscriber does not keep up."`, "event: complete", "data:"}},
+			"event: next", `data: {"data"`, "event: next", `data: {"errors":[{"message":"The subscriber does not keep up."`, "event: complete", "data:",
+		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

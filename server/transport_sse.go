@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"sync"
@@ -56,7 +57,7 @@ func (s *Server) serveEvents(w http.ResponseWriter, r *http.Request, params *gra
 // endEvents says why a stream is over, unless the server drains or the client is gone.
 func (s *Server) endEvents(ctx context.Context, events *events) {
 	if ctx.Err() != nil {
-		if context.Cause(ctx) != context.DeadlineExceeded {
+		if !errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
 			return
 		}
 		_ = events.next(s.engine.refuse(context.WithoutCancel(ctx), problem.New(problem.Unauthenticated, "The credential has expired.")))

@@ -64,7 +64,6 @@ type socket struct {
 	conn   *websocket.Conn
 	header http.Header
 	known  func()             // gives back the place among the sockets whose caller is not known
-	acked  bool               // only the reading goroutine uses it
 	drop   context.CancelFunc // ends the connection without a word
 	stop   context.CancelFunc // ends the operations
 
@@ -111,7 +110,7 @@ func (s *Server) serveSocket(w http.ResponseWriter, r *http.Request) {
 		c.close(closeBadSubprotocol, "Subprotocol not acceptable")
 	}
 	defer c.end()
-	c.read(ctx, operations)
+	c.serve(ctx, operations)
 }
 
 // end waits for everything that the connection started.
@@ -124,11 +123,42 @@ func (c *socket) end() {
 	_ = c.conn.CloseNow()
 }
 
-// read takes messages until the connection ends. After close they are read on, as the closing handshake needs, and dropped.
-func (c *socket) read(ctx, operations context.Context) {
+// serve takes the client through connection_init, then takes its operations, until the connection ends.
+func (c *socket) serve(ctx, operations context.Context) {
 	late := time.AfterFunc(c.server.config.Limits.InitTime, func() { c.close(closeInitTimeout, "Connection initialisation timeout") })
 	defer late.Stop()
-	for {
+	var first *incoming
+	c.read(ctx, func(m incoming) (more bool) {
+		switch m.kind {
+		case messageInit:
+			first = &m
+			return false
+		case messagePing:
+			_ = c.send(message{Type: messagePong})
+		case messagePong:
+		case messageSubscribe, messageComplete:
+			c.close(closeUnauthorized, "Unauthorized")
+		default:
+			c.close(closeBadRequest, "Invalid message")
+		}
+		return true
+	})
+	if first == nil {
+		return
+	}
+	late.Stop()
+	operations, leave := c.init(operations, first.payload)
+	defer leave()
+	c.read(ctx, func(m incoming) (more bool) {
+		c.handle(operations, m)
+		return true
+	})
+}
+
+// read hands on messages until take wants no more or the connection ends. After close they are read on, as the closing
+// handshake needs, and dropped.
+func (c *socket) read(ctx context.Context, take func(incoming) (more bool)) {
+	for more := true; more; {
 		kind, data, err := c.conn.Read(ctx)
 		if err != nil {
 			return
@@ -137,19 +167,11 @@ func (c *socket) read(ctx, operations context.Context) {
 			continue
 		}
 		m, ok := parseMessage(kind, data)
-		switch {
-		case !ok:
+		if !ok {
 			c.close(closeBadRequest, "Invalid message")
-		case m.kind != messageInit:
-			c.handle(operations, m)
-		case c.acked:
-			c.close(closeTooManyInits, "Too many initialisation requests")
-		default:
-			late.Stop()
-			initialized, leave := c.init(operations, m.payload)
-			defer leave() // once: a second init closes the connection
-			operations = initialized
+			continue
 		}
+		more = take(m)
 	}
 }
 
@@ -175,7 +197,6 @@ func (c *socket) init(ctx context.Context, payload map[string]any) (context.Cont
 		expiry := time.AfterFunc(time.Until(actor.Expires), func() { c.close(closeForbidden, "Token expired") })
 		leave = func() { expiry.Stop(); release() }
 	}
-	c.acked = true
 	c.known()
 	requestOf(ctx).subject = actor.Subject
 	ctx = authz.WithActor(ctx, actor)
@@ -203,12 +224,14 @@ func parseMessage(kind websocket.MessageType, data []byte) (incoming, bool) {
 	return m, len(issues) == 0
 }
 
-// handle takes a message other than connection_init.
+// handle takes a message after connection_init.
 func (c *socket) handle(ctx context.Context, m incoming) {
 	switch m.kind {
 	case messagePing:
 		_ = c.send(message{Type: messagePong})
 	case messagePong:
+	case messageInit:
+		c.close(closeTooManyInits, "Too many initialisation requests")
 	case messageSubscribe:
 		c.subscribe(ctx, m)
 	case messageComplete:
@@ -223,10 +246,6 @@ func (c *socket) handle(ctx context.Context, m incoming) {
 }
 
 func (c *socket) subscribe(ctx context.Context, m incoming) {
-	if !c.acked {
-		c.close(closeUnauthorized, "Unauthorized")
-		return
-	}
 	params, err := paramsFrom(m.payload)
 	if m.id == "" || m.payload == nil || err != nil {
 		c.close(closeBadRequest, "Invalid message")
@@ -235,37 +254,35 @@ func (c *socket) subscribe(ctx context.Context, m incoming) {
 	params.Headers = c.header
 	ctx, cancel := context.WithCancel(ctx)
 	op := &liveOperation{cancel: cancel}
-	switch c.admit(m.id, op) {
-	case errDuplicateID:
-		cancel()
-		c.close(closeDuplicateID, "Subscriber for "+printable(m.id)+" already exists")
-	case errTooManyOperations:
-		cancel()
-		limit := c.server.config.Limits.SocketOperations
-		refusal := c.server.engine.refuse(ctx, problem.New(problem.RateLimited, "At most %d operations may run at a time on one connection.", limit).
-			With("rule", "socket_operations").With("limit", limit))
-		_ = c.send(message{ID: m.id, Type: messageError, Payload: encodeErrors(refusal)})
-	case nil:
+	err = c.admit(m.id, op)
+	if err == nil {
 		c.tasks.Go(func() {
 			defer cancel()
 			c.run(ctx, m.id, op, params)
 		})
+		return
 	}
+	cancel()
+	if errors.Is(err, errDuplicateID) {
+		c.close(closeDuplicateID, "Subscriber for "+printable(m.id)+" already exists")
+		return
+	}
+	refusal := c.server.engine.refuse(ctx, err)
+	_ = c.send(message{ID: m.id, Type: messageError, Payload: encodeErrors(refusal)})
 }
 
-var (
-	errDuplicateID       = errors.New("the operation id is in use")
-	errTooManyOperations = errors.New("too many operations")
-)
+var errDuplicateID = errors.New("the operation id is in use")
 
+// admit takes the id and a place for an operation: errDuplicateID or RATE_LIMITED when it cannot.
 func (c *socket) admit(id string, op *liveOperation) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.live[id] != nil {
 		return errDuplicateID
 	}
-	if c.running >= c.server.config.Limits.SocketOperations {
-		return errTooManyOperations
+	if limit := c.server.config.Limits.SocketOperations; c.running >= limit {
+		return problem.New(problem.RateLimited, "At most %d operations may run at a time on one connection.", limit).
+			With("rule", "socket_operations").With("limit", limit)
 	}
 	c.running++
 	c.live[id] = op

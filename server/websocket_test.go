@@ -94,8 +94,17 @@ func (c *client) closed(code websocket.StatusCode) {
 func TestSocketCloseCodes(t *testing.T) {
 	t.Parallel()
 	w := setup(t, func(c *Config) { c.Limits.InitTime = 200 * time.Millisecond })
-	open := func(t *testing.T) *client { return w.dial(t, socketSubprotocol, nil) }
-	acked := func(t *testing.T) *client { return w.connect(t, tokenAlice) }
+	dial := func(subprotocol string) func(*testing.T) *client {
+		return func(t *testing.T) *client {
+			t.Helper()
+			return w.dial(t, subprotocol, nil)
+		}
+	}
+	open := dial(socketSubprotocol)
+	acked := func(t *testing.T) *client {
+		t.Helper()
+		return w.connect(t, tokenAlice)
+	}
 	for name, c := range map[string]struct {
 		open func(*testing.T) *client
 		send []string
@@ -104,6 +113,7 @@ func TestSocketCloseCodes(t *testing.T) {
 		"no connection_init":             {open, nil, 4408},
 		"ping instead of init":           {open, []string{`{"type":"ping"}`}, 4408},
 		"subscribe before init":          {open, []string{`{"id":"1","type":"subscribe","payload":{"query":"{ __typename }"}}`}, 4401},
+		"complete before init":           {open, []string{`{"id":"1","type":"complete"}`}, 4401},
 		"no credential":                  {open, []string{`{"type":"connection_init"}`}, 4403},
 		"wrong credential":               {open, []string{`{"type":"connection_init","payload":{"authorization":"Bearer nobody"}}`}, 4403},
 		"credential that is no string":   {open, []string{`{"type":"connection_init","payload":{"authorization":7}}`}, 4403},
@@ -120,10 +130,11 @@ func TestSocketCloseCodes(t *testing.T) {
 		"complete without id":            {acked, []string{`{"type":"complete"}`}, 4400},
 		"duplicate id": {acked, []string{
 			`{"id":"1","type":"subscribe","payload":` + requestFor(watch("t", -1)) + `}`,
-			`{"id":"1","type":"subscribe","payload":` + requestFor(watch("t", -1)) + `}`}, 4409},
+			`{"id":"1","type":"subscribe","payload":` + requestFor(watch("t", -1)) + `}`,
+		}, 4409},
 		"message over the limit": {acked, []string{`{"id":"1","type":"subscribe","payload":{"query":"` + strings.Repeat("x", 256<<10) + `"}}`}, 1009},
-		"no subprotocol":         {func(t *testing.T) *client { return w.dial(t, "", nil) }, nil, 4406},
-		"the legacy subprotocol": {func(t *testing.T) *client { return w.dial(t, "graphql-ws", nil) }, nil, 4406},
+		"no subprotocol":         {dial(""), nil, 4406},
+		"the legacy subprotocol": {dial("graphql-ws"), nil, 4406},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
