@@ -142,13 +142,15 @@ func (a *app) wire() error {
 		return err
 	}
 	deps := bootstrap.Deps{
-		DB: a.db, Authz: a.decider, Log: a.log, Options: options, Accounts: accounts, Pools: a.pools,
+		DB: a.db, Authz: a.decider, Log: a.log, Options: options, Accounts: accounts, Pools: a.pools, Timing: a.config.timing(),
 	}
 	runs, err := bootstrap.New(deps)
 	if err != nil {
 		return err
 	}
-	hosts := host.New(host.Deps{DB: a.db, Authz: a.decider, CA: ca, MarkJoined: bootstrap.MarkJoined, Log: a.log})
+	hosts := host.New(host.Deps{
+		DB: a.db, Authz: a.decider, CA: ca, MarkJoined: bootstrap.MarkJoined, Log: a.log, Heartbeat: a.config.Agent.Heartbeat,
+	})
 	if options != nil {
 		if a.worker, err = bootstrap.NewWorker(bootstrap.NewReconciler(deps), a.config.Bootstrap.Workers); err != nil {
 			return err

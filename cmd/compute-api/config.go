@@ -120,7 +120,11 @@ type stateLimits struct {
 	Installed   time.Duration `koanf:"installed"`
 }
 
-func (l stateLimits) timing() bootstrap.Timing {
+func (c *config) timing() bootstrap.Timing {
+	if c.Bootstrap == nil {
+		return bootstrap.Timing{}
+	}
+	l := c.Bootstrap.Limits
 	return bootstrap.Timing{
 		ClaimVPS: l.ClaimVPS, ClaimMetal: l.ClaimMetal, Identifying: l.Identifying,
 		Preparing: l.Preparing, Installing: l.Installing, Installed: l.Installed,
@@ -132,7 +136,8 @@ type pkiConfig struct {
 }
 
 type agentConfig struct {
-	Listen string `koanf:"listen"`
+	Listen    string        `koanf:"listen"`
+	Heartbeat time.Duration `koanf:"heartbeat"`
 }
 
 type graphqlConfig struct {
@@ -164,7 +169,7 @@ func defaultConfig() config {
 		Listen:   "127.0.0.1:8080",
 		StateDir: "data",
 		Database: databaseConfig{MaxConns: 20},
-		Agent:    agentConfig{Listen: "127.0.0.1:8443"},
+		Agent:    agentConfig{Listen: "127.0.0.1:8443", Heartbeat: 30 * time.Second},
 	}
 }
 
@@ -306,6 +311,9 @@ func (c *config) problems() configError {
 		if u, err := url.Parse(c.Database.URL); err != nil || (u.Scheme != "postgres" && u.Scheme != "postgresql") {
 			add("database.url", "must be a postgres:// URL") // its text may hold a password
 		}
+	}
+	if c.Agent.Heartbeat < time.Second || c.Agent.Heartbeat > time.Hour { // what agents take
+		add("agent.heartbeat", "must be 1s to 1h, not %s", c.Agent.Heartbeat)
 	}
 	c.authProblems(add)
 	c.providerProblems(add)

@@ -71,6 +71,7 @@ func TestWrongConfigNamesTheKey(t *testing.T) {
 		{name: "list for a string", yaml: "listen: [1]", want: []string{"listen"}},
 		{name: "not host:port", yaml: "listen: localhost", want: []string{"listen: "}},
 		{name: "too few connections", yaml: "database: {maxConns: 1}", want: []string{"database.maxConns: "}},
+		{name: "never a heartbeat", yaml: "agent: {heartbeat: 0s}", want: []string{"agent.heartbeat: "}},
 		{name: "not a database", yaml: "database: {url: \"mysql://u:secret@h/d\"}", want: []string{"database.url: "}},
 		{name: "short token", yaml: "auth: {tokens: [{token: short, subject: \"user:a\"}]}", want: []string{"auth.tokens[0].token: "}},
 		{name: "no subject", yaml: "auth: {tokens: [{token: abcdefghij, subject: ada}]}", want: []string{"auth.tokens[0].subject: "}},
