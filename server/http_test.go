@@ -305,6 +305,23 @@ func TestWhatIsAwayIsUnavailable(t *testing.T) {
 	}
 }
 
+// A WebSocket is let through to its first message, but a header that asks for one opens nothing else.
+func TestUpgradeHeaderIsNoWayAroundTheCredential(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	for path, want := range map[string]int{"/api/compute/providerAccounts/get": 401, "/graphql": 426, "/graphql/": 404, "//graphql": 404} {
+		for _, upgrade := range []string{"websocket", "h2c", "x"} {
+			resp, body := w.call(t, "POST", path, requestFor(`{ viewer { subject } }`), "Authorization", "", "Upgrade", upgrade, "Connection", "Upgrade")
+			if resp.StatusCode != want && (path != "/graphql" || resp.StatusCode < 400) {
+				t.Errorf("%s as %s: %d %s", path, upgrade, resp.StatusCode, body)
+			}
+			if strings.Contains(body, `"data"`) || strings.Contains(body, "user:") {
+				t.Errorf("%s as %s is executed: %s", path, upgrade, body)
+			}
+		}
+	}
+}
+
 func TestConsoleTakesWhatNobodyElseDoes(t *testing.T) {
 	t.Parallel()
 	srv, err := New(Deps{

@@ -429,4 +429,8 @@ func printable(id string) string {
 	return id
 }
 
-func isUpgrade(r *http.Request) bool { return r.Header.Get("Upgrade") != "" }
+// isUpgrade reports whether serveSocket will answer the request, and no one else: such a request is let through without
+// a credential.
+func isUpgrade(r *http.Request) bool {
+	return r.URL.Path == graphqlPath && r.Header.Get("Upgrade") != ""
+}
