@@ -45,6 +45,9 @@ func (c *client) Install(ctx context.Context, machineID string, payload provider
 	return installRef(payload.Generation), nil
 }
 
+// exitBusy is how commit.sh ends when another install has got in its way.
+const exitBusy = 75
+
 func installRef(generation int) string { return "generation-" + strconv.Itoa(generation) }
 
 // step runs a script of an install, after those it needs. A script that fails is the install's failure.
@@ -52,6 +55,9 @@ func (c *connection) step(name string, variables map[string]string, payload prov
 	r, err := c.script(variables, append(needs, name)...)
 	if err != nil {
 		return nil, err
+	}
+	if r.code == exitBusy {
+		return nil, provider.Errorf(provider.Conflict, "Another install is under way on %s.", c.machine)
 	}
 	if r.code != 0 {
 		return nil, c.installFailed(fmt.Sprintf("a step ended with exit code %d", r.code), r.lines, payload)

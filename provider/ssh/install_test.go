@@ -2,11 +2,13 @@ package ssh_test
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/netip"
 	"os"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -18,6 +20,11 @@ import (
 const runningAgents = `for p in /proc/[0-9]*; do
 	case $(readlink $p/exe) in /usr/local/bin/bcd*) echo ${p##*/} ;; esac
 done`
+
+// runningInstalls lists what sshd has started and not seen the end of.
+const runningInstalls = `for p in /proc/[0-9]*; do
+	if [ "$(tr '\0' ' ' <$p/cmdline)" = "sh -s " ]; then echo ${p##*/}; fi
+done 2>/dev/null`
 
 // agents are the process ids of the agents on the machine.
 func agents(h *netns.Host) []string { return strings.Fields(h.Run(runningAgents)) }
@@ -189,6 +196,92 @@ func TestInstallCutOff(t *testing.T) {
 				t.Errorf("%d agents run", n)
 			}
 		})
+	}
+}
+
+// proxy stands between the driver and a machine, and cuts a connection after so many bytes of the driver's.
+type proxy struct {
+	listener net.Listener
+	budget   atomic.Int64
+	sent     atomic.Int64
+}
+
+func newProxy(t *testing.T, h *netns.Host) *proxy {
+	t.Helper()
+	p := &proxy{listener: must[net.Listener](t)(net.Listen("tcp", netip.AddrPortFrom(h.Gateway, 0).String()))}
+	p.budget.Store(1 << 40)
+	t.Cleanup(func() { _ = p.listener.Close() })
+	go func() {
+		for {
+			from, err := p.listener.Accept()
+			if err != nil {
+				return
+			}
+			to, err := net.Dial("tcp", netip.AddrPortFrom(h.Address, 22).String())
+			if err != nil {
+				_ = from.Close()
+				continue
+			}
+			go p.join(from, to)
+		}
+	}()
+	return p
+}
+
+func (p *proxy) join(from, to net.Conn) {
+	go func() { _, _ = io.Copy(from, to); _ = from.Close() }()
+	n, _ := io.CopyN(to, from, p.budget.Load())
+	p.sent.Store(n)
+	_ = to.Close()
+	_ = from.Close()
+}
+
+func TestInstallCutAtAnyByte(t *testing.T) {
+	t.Parallel()
+	h := netns.Hosts(t, 1)[0]
+	p := newProxy(t, h)
+	a := accountOn(h)
+	a.machines[0]["address"], a.machines[0]["port"] = h.Gateway.String(), p.listener.Addr().(*net.TCPAddr).Port
+	c := a.open(t)
+	install := func(generation int) error {
+		with := payload(t, h, generation)
+		with.Token = fmt.Sprintf("token-%d", generation)
+		_, err := c.Install(t.Context(), h.Name, with)
+		return err
+	}
+	if err := install(0); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the end of the connection", func() bool { return p.sent.Load() > 0 })
+	total := p.sent.Load()
+	done := 0 // the generation that stands on the machine
+	for i, cut := range []int64{10, 1500, 2500, 4000, 20_000, total / 2, total - 9000, total - 6000, total - 3000, total - 1000, total - 300, total - 50} {
+		p.budget.Store(cut)
+		generation := i + 1
+		err := install(generation)
+		if err != nil {
+			wantError(t, err, provider.SSHUnreachable)
+		}
+		// What the machine has begun it ends, though nobody listens.
+		eventually(t, "no install that runs and one agent", func() bool {
+			return len(agents(h)) == 1 && h.Run(runningInstalls) == ""
+		})
+		switch got := h.Run("cat /etc/bcd/join-token"); {
+		case got == fmt.Sprintf("token-%d\n", generation):
+			done = generation
+		case err == nil, got != fmt.Sprintf("token-%d\n", done):
+			t.Errorf("cut after %d of %d bytes: the token is %q after %d and %d: %v", cut, total, got, done, generation, err)
+		}
+	}
+	p.budget.Store(1 << 40)
+	if err := install(100); err != nil {
+		t.Fatal(err)
+	}
+	if s := must[*provider.InstallStatus](t)(c.InstallStatus(t.Context(), h.Name, "generation-100")); s.State != provider.InstallSucceeded {
+		t.Errorf("install %+v", s)
+	}
+	if got := h.Run("cat /etc/bcd/join-token; ls -A /usr/local/bin | grep bcd"); got != "token-100\nbcd\n" || len(agents(h)) != 1 {
+		t.Errorf("on the machine: %s, agents %v", got, agents(h))
 	}
 }
 

@@ -7,7 +7,12 @@ exec 3>&1 >"$log" 2>&1
 trap 'code=$?; tail -n 40 "$log" >&3 2>/dev/null; exit $code' EXIT
 if has flock; then
 	exec 9>"$etc/lock"
-	flock -w 30 9
+	tries=0
+	until flock -n 9; do
+		tries=$((tries + 1))
+		[ $tries -le 30 ] || exit 75
+		sleep 1
+	done
 fi
 
 put() {
@@ -16,9 +21,9 @@ put() {
 	mv -f "$1.new" "$1"
 }
 
-if [ "$(wc -c <"$upload")" -ne "$size" ]; then
-	echo "the copy of the agent is not complete"
-	exit 1
+if [ ! -e "$upload" ] || [ "$(wc -c <"$upload")" -ne "$size" ]; then
+	echo "the copy of the agent is not there any more"
+	exit 75
 fi
 if systemd; then
 	put "$unit" 0644 <<END
