@@ -2,6 +2,7 @@ package bootstrap
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"slices"
@@ -201,6 +202,55 @@ func TestStoppedWorkerWritesNothing(t *testing.T) {
 		equal(t, "events", len(b.events(runID)), 5)
 	}
 	equal(t, "orders", b.cloud.orders, runs)
+}
+
+// The same where another worker is still in the same state, so that the epoch alone tells them apart.
+func TestStoppedWorkerInTheSameState(t *testing.T) {
+	t.Parallel()
+	stopAt := func(b *bench, point, runID string, meanwhile func()) {
+		t.Helper()
+		stopped := NewReconciler(b.deps)
+		once := true
+		stopped.Fault = func(p string) {
+			if p == point && once {
+				once = false
+				b.endLease(runID)
+				meanwhile()
+			}
+		}
+		if next, err := stopped.Step(t.Context(), runID); err != nil || !next.Done || once {
+			t.Errorf("stopped at %s: %+v, %v", point, next, err)
+		}
+	}
+
+	b := setup(t, model.ClaimLabel)
+	b.cloud.delivered = false
+	runID := b.start(b.offer("k"))
+	stopAt(b, "claiming.looked", runID, func() { b.step(runID) })
+	equal(t, "orders", b.cloud.orders, 1)
+
+	b = setup(t, model.ClaimToken)
+	b.cloud.prepared = provider.Preparation{Step: "old"}
+	runID = b.start(b.machine("box", "k"))
+	b.driveToStatus(runID, model.Preparing)
+	stopAt(b, "preparing.prepared", runID, func() {
+		b.cloud.change(func() { b.cloud.prepared.Step = "new" })
+		b.step(runID)
+	})
+	equal(t, "step", b.row(runID).Step, "new")
+
+	b.cloud.prepared.Ready = true
+	b.cloud.status.State = provider.InstallRunning
+	b.driveToStatus(runID, model.Installing)
+	stopAt(b, "delivering.delivered", runID, func() { b.step(runID) })
+	r := b.row(runID)
+	equal(t, "generation", r.Generation, 2)
+	equal(t, "token", r.TokenHash, tokenHash(b.cloud.installs[len(b.cloud.installs)-1].Token))
+}
+
+func tokenHash(token string) []byte {
+	sum := sha256.Sum256([]byte(token))
+	return sum[:]
 }
 
 // A worker whose lease ran out while it slept does not order any more.
