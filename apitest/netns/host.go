@@ -173,7 +173,7 @@ func (h *Host) start() {
 		h.t.Error(err)
 		return
 	}
-	cmd := exec.Command("ip", "netns", "exec", h.netns, "/bin/sh", "-c", bootScript, "boot", h.dir, h.Name, uuid(), h.init) //nolint:gosec,noctx // ends with PowerOff
+	cmd := exec.Command("ip", "netns", "exec", h.netns, "/bin/sh", "-c", bootScript, "boot", h.dir, h.Name, uuid(), h.init)
 	cmd.Stdout, cmd.Stderr = console, console
 	cmd.SysProcAttr = &syscall.SysProcAttr{
 		Cloneflags: syscall.CLONE_NEWNS | syscall.CLONE_NEWUTS | syscall.CLONE_NEWIPC | syscall.CLONE_NEWPID,
@@ -244,7 +244,7 @@ func (h *Host) destroy() {
 	}
 	command(h.t, "ip", "netns", "delete", h.netns)
 	// The link goes with the namespace, but a little later; its name must be free before the test ends.
-	_ = exec.Command("ip", "link", "delete", h.cable()).Run() //nolint:gosec,noctx // a name of our own making
+	_ = exec.Command("ip", "link", "delete", h.cable()).Run()
 	if err := syscall.Unmount(filepath.Join(h.dir, "disk"), syscall.MNT_DETACH); err != nil {
 		h.t.Errorf("unmounting the disk of %s: %v", h.Name, err)
 	}
@@ -306,11 +306,11 @@ func (h *Host) StopSSHD() {
 // StartSSHD starts the SSH server with further options, such as "ForceCommand=sleep 3600" for one that hangs after the login.
 func (h *Host) StartSSHD(options ...string) {
 	h.t.Helper()
-	args := ""
+	command := []string{"sh /etc/ssh/netns-start"}
 	for _, o := range options {
-		args += " -o '" + o + "'"
+		command = append(command, "-o '"+o+"'")
 	}
-	h.Run("sh /etc/ssh/netns-start" + args)
+	h.Run(strings.Join(command, " "))
 	h.mustBeUp()
 }
 
@@ -387,7 +387,7 @@ func (h *Host) enter(script, stdin string) (string, error) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), upLimit)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, "nsenter", "-t", strconv.Itoa(h.process.pid), "-m", "-u", "-i", "-n", "-p", "-r", "-w", "/bin/sh", "-c", script) //nolint:gosec // the test's own script
+	cmd := exec.CommandContext(ctx, "nsenter", "-t", strconv.Itoa(h.process.pid), "-m", "-u", "-i", "-n", "-p", "-r", "-w", "/bin/sh", "-c", script)
 	cmd.Env = []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root"}
 	cmd.Stdin = strings.NewReader(stdin)
 	cmd.WaitDelay = time.Second

@@ -209,7 +209,7 @@ func reapProcess(t testing.TB, dir string) {
 		if !strings.HasPrefix(name, names) {
 			continue
 		}
-		for _, pid := range strings.Fields(command(t, "ip", "netns", "pids", name)) {
+		for pid := range strings.FieldsSeq(command(t, "ip", "netns", "pids", name)) {
 			if n, err := strconv.Atoi(pid); err == nil {
 				_ = syscall.Kill(n, syscall.SIGKILL)
 			}
@@ -223,7 +223,7 @@ func reapProcess(t testing.TB, dir string) {
 	for _, l := range links {
 		if strings.HasPrefix(l.Name, names) {
 			// The end of a pair may have gone with its namespace meanwhile.
-			_ = exec.Command("ip", "link", "delete", l.Name).Run() //nolint:noctx // ends by itself
+			_ = exec.Command("ip", "link", "delete", l.Name).Run()
 		}
 	}
 	removeGroups(t, dir, names)
@@ -269,7 +269,7 @@ func removeGroups(t testing.TB, dir, names string) {
 // command runs a program that ends by itself, and fails the test when it fails.
 func command(t testing.TB, name string, args ...string) string {
 	t.Helper()
-	out, err := exec.Command(name, args...).CombinedOutput() //nolint:gosec,noctx // names and addresses of our own making
+	out, err := exec.Command(name, args...).CombinedOutput()
 	if err != nil {
 		t.Errorf("%s %s: %v\n%s", name, strings.Join(args, " "), err, out)
 	}

@@ -2,6 +2,7 @@ package ssh
 
 import (
 	"net/netip"
+	"slices"
 	"syscall"
 
 	"better/compute/provider"
@@ -35,10 +36,8 @@ func (o Options) refuses(ip netip.Addr) string {
 	case ip.IsMulticast() || ip == netip.AddrFrom4([4]byte{255, 255, 255, 255}):
 		return "it is no single machine's"
 	}
-	for _, m := range metadata {
-		if ip == m {
-			return "it is a cloud's metadata service"
-		}
+	if slices.Contains(metadata, ip) {
+		return "it is a cloud's metadata service"
 	}
 	return ""
 }

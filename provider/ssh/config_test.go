@@ -3,6 +3,7 @@ package ssh_test
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -22,9 +23,7 @@ func pin(n int) string { return fmt.Sprintf("SHA256:%043d", n) }
 
 func box(id string, n int, more map[string]any) map[string]any {
 	m := map[string]any{"id": id, "address": "10.0.0.1", "hostFingerprint": pin(n), "kind": "vps"}
-	for k, v := range more {
-		m[k] = v
-	}
+	maps.Copy(m, more)
 	return m
 }
 

@@ -24,6 +24,7 @@ func TestConformance(t *testing.T) {
 	}
 	on := func(h *netns.Host, change func(*account, *providertest.Account)) providertest.Situation {
 		return providertest.Situation{Arrange: func(t *testing.T) *providertest.Account {
+			t.Helper()
 			a := rack(h)
 			s := &providertest.Account{Secret: a.key, MachineID: h.Name}
 			if change != nil {
@@ -74,6 +75,7 @@ func TestConformance(t *testing.T) {
 		Unauthorized: never(noLogin), Forbidden: never(noLogin),
 		RateLimited: never(noAPI), RateLimitedFor: never(noAPI), Down: never(noAPI), Hangs: never(noAPI), Garbage: never(noAPI),
 		InstallFails: providertest.Situation{Arrange: func(t *testing.T) *providertest.Account {
+			t.Helper()
 			s := fails.Arrange(t)
 			whole := s.Payload
 			s.Payload = func(generation int) provider.Payload {

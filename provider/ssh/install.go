@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"strconv"
@@ -14,11 +15,11 @@ import (
 
 // Where things are on the machine; prelude.sh has the same.
 const (
-	tokenFile = "/etc/bcd/join-token"
+	tokenFile = "/etc/bcd/join-token" //nolint:gosec // where the token goes, not what it is
 	stateDir  = "/var/lib/bcd"
 )
 
-// Install copies the agent beside the place where it goes, and then puts it there, with its configuration and token, in one step
+// Install copies the agent over the same connection (a machine need not reach the internet for it) beside the place where it goes, and then puts it there, with its configuration and token, in one step
 // that runs to its end even if the connection breaks. What was installed before is stopped, and its identity wiped.
 func (c *client) Install(ctx context.Context, machineID string, payload provider.Payload) (string, error) {
 	err := c.session(ctx, machineID, c.limits.install, func(conn *connection) error {
@@ -116,7 +117,7 @@ type countingReader struct {
 func (c *countingReader) Read(p []byte) (int, error) {
 	n, err := c.r.Read(p)
 	c.n += int64(n)
-	if err != nil && err != io.EOF { //nolint:errorlint // readers return it bare
+	if err != nil && !errors.Is(err, io.EOF) {
 		c.err = err
 	}
 	return n, err

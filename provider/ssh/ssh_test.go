@@ -202,7 +202,9 @@ func wantError(t *testing.T, err error, class provider.Class, words ...string) *
 	return e
 }
 
+// must gives the value of a call, or fails the test.
 func must[T any](t *testing.T) func(T, error) T {
+	t.Helper()
 	return func(v T, err error) T {
 		t.Helper()
 		if err != nil {
