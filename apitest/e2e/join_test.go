@@ -1,0 +1,252 @@
+package e2e
+
+import (
+	"bytes"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"better/compute/apitest/netns"
+)
+
+func TestMachinesBecomeHosts(t *testing.T) {
+	t.Parallel()
+	hosts := netns.Hosts(t, 2)
+	s := startServer(t, hosts[0].Gateway, nil)
+	alice := s.alice().newSite("home", hosts...)
+	offer := alice.onlyOffer()
+	watchers := alice.watchTenant(webSocket, events, webSocket, events)
+	cut := watchers[2:]
+
+	// The agent of the first cannot reach the server yet, so that its token can be looked at.
+	block(hosts[0], s.agentAddress)
+	first, second := alice.bootstrap("machineId", "m1", "first"), alice.bootstrap("offerId", offer, "second")
+	var narrow []*watcher
+	for _, transport := range []string{webSocket, events} {
+		for _, id := range []string{first, second} {
+			narrow = append(narrow, alice.watch(transport, map[string]any{"bootstrapId": id}))
+		}
+	}
+	rests := make([]*watcher, len(cut))
+	for i, transport := range []string{events, webSocket} { // each goes on over the other transport
+		cut[i].awaitCount(second, 2)
+		cut[i].kill()
+		seen := cut[i].all()
+		rests[i] = alice.watch(transport, map[string]any{"after": seen[len(seen)-1].Cursor})
+	}
+	alice.awaitRun(first, "INSTALLED")
+	s.secrets = append(s.secrets, checkTokenIsOnlyInItsFile(t, hosts[0]))
+	alice.checkInUse("bootstrapping", hosts[0], "m1")
+	unblock(hosts[0], s.agentAddress)
+
+	runs := []run{alice.awaitRun(first, "JOINED"), alice.awaitRun(second, "JOINED")}
+	checkWay(t, runs[0], byMachine)
+	checkWay(t, runs[1], byOffer)
+	if runs[1].MachineID != "m2" {
+		t.Errorf("the offer brought the machine %q, want m2, the free one", runs[1].MachineID)
+	}
+	for i, w := range narrow {
+		w.awaitEnd() // of itself, after the final state
+		checkSawTheRest(t, w, runs[i%2])
+	}
+	for i, w := range append(watchers[:2:2], rests...) {
+		for _, r := range runs {
+			want := len(r.History)
+			var before []message
+			if i >= 2 {
+				before = cut[i-2].all()
+			}
+			w.awaitCount(r.ID, want-len(stepsOf(before, r.ID)))
+			checkSaw(t, w.name, append(before, w.all()...), r)
+		}
+	}
+	for i, r := range runs {
+		alice.awaitHeartbeat(r.HostID)
+		checkJoined(t, hosts[i])
+		alice.checkInUse("joined-"+r.MachineID, hosts[i], r.MachineID)
+	}
+
+	removed := runs[1]
+	certificate := hosts[1].Run("cat /var/lib/bcd/cert.pem")
+	alice.removeHost(removed.HostID)
+	s.checkRefused(certificate, hosts[1].Run("cat /var/lib/bcd/key.pem"))
+	await(t, "the agent of the removed host gives up", func() bool {
+		out, _ := hosts[1].Try("cat /run/bcd.exit")
+		return out == "4\n"
+	})
+	if n := agents(hosts[1]); n != 0 {
+		t.Errorf("%d agents run on the removed host", n)
+	}
+	again := alice.awaitRun(alice.bootstrap("machineId", "m2", "again"), "JOINED")
+	checkWay(t, again, byMachine)
+	checkJoined(t, hosts[1])
+	if again.HostID == removed.HostID || hosts[1].Run("cat /var/lib/bcd/cert.pem") == certificate {
+		t.Error("the machine joined again as the host that it was")
+	}
+	alice.awaitHeartbeat(again.HostID)
+}
+
+// onlyOffer is the offer that both machines make together.
+func (s site) onlyOffer() string {
+	s.t.Helper()
+	offers := must[struct {
+		Offers []struct{ ID, Availability string }
+	}](s.caller, `query($t: ID!, $a: ID!) { offers(tenantId: $t, accountId: $a, query: {kind: METAL, minVcpu: 2}) { id availability } }`,
+		map[string]any{"t": s.tenant, "a": s.account}).Offers
+	if len(offers) != 1 || offers[0].Availability != "AVAILABLE" {
+		s.t.Fatalf("offers are %+v, want one that is available", offers)
+	}
+	return offers[0].ID
+}
+
+// watchTenant starts watchers of the whole tenant, and returns when each of them is following. A stream says nothing of its beginning,
+// so that is told by runs that it sees.
+func (s site) watchTenant(transports ...string) []*watcher {
+	s.t.Helper()
+	watchers := make([]*watcher, len(transports))
+	for i, transport := range transports {
+		watchers[i] = s.watch(transport, map[string]any{})
+	}
+	nowhere := site{s.caller, s.createAccount("nowhere", map[string]any{"machines": []map[string]any{{
+		"id": "nowhere", "address": s.url[len("http://"):strings.LastIndex(s.url, ":")], "port": 1, "kind": "vps", "privateKey": "secret://none",
+		"hostFingerprint": "SHA256:" + strings.Repeat("A", 43),
+	}}}), s.pool}
+	for i := 0; ; i++ {
+		probe := nowhere.bootstrap("machineId", "nowhere", fmt.Sprint("probe-", i))
+		nowhere.awaitRun(probe, "FAILED") // its secret is not there
+		following := 0
+		for _, w := range watchers {
+			w.mustLive()
+			if len(w.all()) > 0 {
+				following++
+			}
+		}
+		if following == len(watchers) {
+			return watchers
+		}
+		if i == 100 {
+			s.t.Fatal("the watchers see nothing")
+		}
+	}
+}
+
+// block keeps the machine from connecting to the address, as a firewall would.
+func block(h *netns.Host, address string)   { firewall(h, "add", address) }
+func unblock(h *netns.Host, address string) { firewall(h, "delete", address) }
+
+func firewall(h *netns.Host, what, address string) {
+	ip, port, _ := strings.Cut(address, ":")
+	h.Run("ip rule " + what + " to " + ip + " ipproto tcp dport " + port + " prohibit")
+}
+
+// checkTokenIsOnlyInItsFile looks at a machine whose agent is installed and has not joined, and returns the token.
+func checkTokenIsOnlyInItsFile(t testing.TB, h *netns.Host) string {
+	t.Helper()
+	if agents(h) != 1 {
+		t.Fatal("no agent is waiting to join")
+	}
+	modes := strings.Fields(h.Run("stat -c %a:%U /etc/bcd/join-token /etc/bcd/config.json /var/lib/bcd /var/lib/bcd/key.pem"))
+	if diff := cmp.Diff([]string{"600:root", "600:root", "700:root", "600:root"}, modes); diff != "" {
+		t.Errorf("modes of the token, the configuration, the state and the key (-want +got):\n%s", diff)
+	}
+	token := strings.TrimSpace(h.Run("cat /etc/bcd/join-token"))
+	if joinToken.FindString(token) != token {
+		t.Fatal("the token file holds something else than a token")
+	}
+	for where, script := range map[string]string{
+		"arguments and environments": "cat /proc/[0-9]*/cmdline /proc/[0-9]*/environ",
+		"logs":                       "cat /var/log/bcd*",
+		"other files of the agent":   "find /etc/bcd /var/lib/bcd /etc/init.d/bcd /usr/local/bin -type f ! -name join-token ! -name bcd -exec cat {} +",
+	} {
+		out, _ := h.Try(script) // a process may end while we look
+		if len(out) == 0 {
+			t.Errorf("there are no %s", where)
+		}
+		if strings.Contains(out, token) {
+			t.Errorf("the token is in %s", where)
+		}
+	}
+	return token
+}
+
+// agents counts the agents that run on the machine.
+func agents(h *netns.Host) int {
+	out := h.Run("readlink /proc/[0-9]*/exe | grep -c '^/usr/local/bin/bcd' || true")
+	var n int
+	_, _ = fmt.Sscan(out, &n)
+	return n
+}
+
+func checkJoined(t testing.TB, h *netns.Host) {
+	t.Helper()
+	if out, err := h.Try("ls /etc/bcd/join-token"); err == nil {
+		t.Errorf("the token is still there after the join: %s", out)
+	}
+	if mode := h.Run("stat -c %a /var/lib/bcd/key.pem"); mode != "600\n" {
+		t.Errorf("the key has the mode %q", mode)
+	}
+	if n := agents(h); n != 1 {
+		t.Errorf("%d agents run on %s", n, h.Name)
+	}
+	if out, _ := h.Try("cat /proc/[0-9]*/cmdline /proc/[0-9]*/environ /var/log/bcd*"); joinToken.MatchString(out) {
+		t.Error("a token is in an argument, an environment or a log of the machine")
+	}
+}
+
+// checkInUse makes sure that the machine cannot be bootstrapped once more: by its owner, through another account, or by another
+// tenant, who learns nothing of who has it. The name makes this call's accounts and keys its own.
+func (s site) checkInUse(name string, h *netns.Host, machineID string) {
+	s.t.Helper()
+	twin := s
+	twin.account = s.createAccount("twin-"+name, s.inventory(h))
+	stranger := s.server.other().newSite("theirs-"+name, h)
+	for who, attempt := range map[string]struct {
+		site
+		machine string
+	}{"the owner": {s, machineID}, "another account": {twin, "m1"}, "another tenant": {stranger, "m1"}} {
+		_, refused := attempt.tryBootstrap("machineId", attempt.machine, name)
+		if refused == nil || refused.Extensions.Code != "CONFLICT" {
+			s.t.Errorf("%s bootstraps a machine that is in use: %+v", who, refused)
+			continue
+		}
+		for _, hidden := range []string{s.account, s.tenant + `"`, "boot_", "host_", "pool_"} {
+			if who != "the owner" && strings.Contains(refused.text, hidden) {
+				s.t.Errorf("%s is told of %q: %s", who, hidden, refused.text)
+			}
+		}
+	}
+}
+
+func (c caller) removeHost(id string) {
+	c.t.Helper()
+	mustChange[struct{}](c, "removeHost", "RemoveHostInput", "{ host { id } }", map[string]any{"hostId": id})
+	if c.host(id).RemovedAt == "" {
+		c.t.Error("the host does not say that it was removed")
+	}
+}
+
+// checkRefused speaks to the agent listener as the host that has the certificate.
+func (s *server) checkRefused(certificate, key string) {
+	s.t.Helper()
+	pair, err := tls.X509KeyPair([]byte(certificate), []byte(key))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{
+		Certificates: []tls.Certificate{pair}, InsecureSkipVerify: true, MinVersion: tls.VersionTLS13,
+	}}}
+	resp, err := client.Post("https://"+s.agentAddress+"/v1/heartbeat", "application/json", bytes.NewReader([]byte(`{"agentVersion":"x"}`)))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil || resp.StatusCode != http.StatusForbidden || !bytes.Contains(text, []byte(`"HOST_REMOVED"`)) {
+		s.t.Errorf("the removed host is answered %s %s (%v), want 403 and HOST_REMOVED", resp.Status, text, err)
+	}
+}

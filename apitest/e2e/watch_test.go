@@ -1,0 +1,166 @@
+package e2e
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"os"
+	"os/exec"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// clients is where the packages of the watchers are.
+const clients = "../npm"
+
+// The transports, each with the client that other people wrote for it.
+const (
+	webSocket = "graphql-ws"
+	events    = "graphql-sse"
+)
+
+// message is what a watcher prints for each message of its stream.
+type message struct {
+	Cursor, ID string
+	transition
+}
+
+// watcher is a node process that follows bootstraps.
+type watcher struct {
+	name string
+
+	t      testing.TB
+	cmd    *exec.Cmd
+	errors bytes.Buffer
+	done   chan struct{} // closed when it has ended and all it printed is read
+	failed error         // how it ended, once done
+
+	mu   sync.Mutex
+	seen []message
+}
+
+// watch follows what the variables of the subscription say, tenantId left out.
+func (c caller) watch(transport string, variables map[string]any) *watcher {
+	c.t.Helper()
+	if _, err := os.Stat(clients + "/node_modules/" + transport); err != nil {
+		c.t.Fatalf("the watchers need node and its packages; `make deps` installs them: %v", err)
+	}
+	variables["tenantId"] = c.tenant
+	text, err := json.Marshal(variables)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	w := &watcher{name: transport + " " + string(text), t: c.t, done: make(chan struct{})}
+	w.cmd = exec.CommandContext(context.Background(), "node", "follow.mjs", transport, c.url+"/graphql", c.token, string(text)) // killed with the test
+	w.cmd.Dir = clients
+	w.cmd.Stderr = &w.errors
+	read, write := io.Pipe()
+	w.cmd.Stdout = write
+	ended := start(c.t, w.cmd)
+	go func() {
+		w.failed = <-ended
+		_ = write.Close()
+	}()
+	go w.read(read)
+	c.t.Cleanup(w.kill)
+	return w
+}
+
+func (w *watcher) read(r io.Reader) {
+	defer close(w.done)
+	for scanner := bufio.NewScanner(r); scanner.Scan(); {
+		var m message
+		if err := json.Unmarshal(scanner.Bytes(), &m); err != nil {
+			m.ID = scanner.Text() // equal to no run's
+		}
+		w.mu.Lock()
+		w.seen = append(w.seen, m)
+		w.mu.Unlock()
+	}
+}
+
+// kill ends it without any goodbye.
+func (w *watcher) kill() {
+	_ = w.cmd.Process.Kill()
+	<-w.done
+}
+
+// all is every message so far.
+func (w *watcher) all() []message {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.seen)
+}
+
+// of is what it saw of one run.
+func (w *watcher) of(runID string) []transition { return stepsOf(w.all(), runID) }
+
+func stepsOf(all []message, runID string) []transition {
+	var steps []transition
+	for _, m := range all {
+		if m.ID == runID {
+			steps = append(steps, m.transition)
+		}
+	}
+	return steps
+}
+
+// awaitCount polls until it saw so many messages of a run.
+func (w *watcher) awaitCount(runID string, n int) {
+	w.t.Helper()
+	await(w.t, w.name+" sees the run", func() bool {
+		w.mustLive()
+		return len(w.of(runID)) >= n
+	})
+}
+
+func (w *watcher) mustLive() {
+	w.t.Helper()
+	select {
+	case <-w.done:
+		w.t.Fatalf("%s ended: %v\n%s", w.name, w.failed, w.errors.String())
+	default:
+	}
+}
+
+// awaitEnd waits until its stream is complete.
+func (w *watcher) awaitEnd() {
+	w.t.Helper()
+	select {
+	case <-w.done:
+	case <-time.After(patience):
+		w.t.Fatalf("%s does not end; it saw %+v", w.name, w.all())
+	}
+	if w.failed != nil {
+		w.t.Fatalf("%s failed: %v\n%s", w.name, w.failed, w.errors.String())
+	}
+}
+
+// checkSaw compares what a watcher of the whole tenant saw of a run with its history: each transition once, in order.
+func checkSaw(t testing.TB, who string, all []message, r run) {
+	t.Helper()
+	if diff := cmp.Diff(r.History, stepsOf(all, r.ID)); diff != "" {
+		t.Errorf("%s saw something else than the history of %s (-history +seen):\n%s", who, r.ID, diff)
+	}
+}
+
+// checkSawTheRest is for a watcher of one run, whose first message is the state in which it found the run.
+func checkSawTheRest(t testing.TB, w *watcher, r run) {
+	t.Helper()
+	seen := w.of(r.ID)
+	if len(seen) != len(w.all()) || len(seen) == 0 || len(seen) > len(r.History) {
+		t.Errorf("%s saw %+v; the history is %+v", w.name, w.all(), r.History)
+		return
+	}
+	rest := slices.Clone(r.History[len(r.History)-len(seen):])
+	rest[0].From = ""
+	if diff := cmp.Diff(rest, seen); diff != "" {
+		t.Errorf("%s saw something else than the history of %s (-history +seen):\n%s", w.name, r.ID, diff)
+	}
+}
