@@ -273,6 +273,21 @@ func TestNoOrderWithoutLease(t *testing.T) {
 	equal(t, "orders", b.cloud.count("order"), 0)
 }
 
+// A process that is continued after a stop may get to the order before any of its timers: it looks at the clock itself.
+func TestNoOrderAfterTheLease(t *testing.T) {
+	t.Parallel()
+	b := setup(t, model.ClaimToken)
+	row, _, err := acquire(t.Context(), b.db.DB, b.start(b.offer("k")), "test", time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &work{run: row, manifest: b.cloud.manifest, client: &client{b.cloud}, lease: &lease{until: time.Now()}}
+	if _, err := b.rec.claiming(t.Context(), w); !errors.Is(err, errLost) {
+		t.Errorf("claiming: %v", err)
+	}
+	equal(t, "orders", b.cloud.count("order"), 0)
+}
+
 // A step may take longer than a lease: it is renewed meanwhile.
 func TestLeaseIsRenewed(t *testing.T) {
 	t.Parallel()
