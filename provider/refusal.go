@@ -29,6 +29,10 @@ func schemaIssues(issues *problem.Issues, e *jsonschema.ValidationError) {
 			issues.Add(at.member(name).String(), "is not a field of this provider's config")
 		}
 	case *kind.Group, *kind.Schema, *kind.Reference, *kind.AllOf:
+		// The validator walks maps; the same config is to get the same answer.
+		slices.SortStableFunc(e.Causes, func(a, b *jsonschema.ValidationError) int {
+			return slices.Compare(a.InstanceLocation, b.InstanceLocation)
+		})
 		for _, cause := range e.Causes {
 			schemaIssues(issues, cause)
 		}
