@@ -1,0 +1,325 @@
+package apitest
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"better/compute/internal/pki"
+	"better/compute/internal/postgres"
+	"better/compute/internal/postgres/pgtest"
+	"better/compute/provider/sim/cloud"
+)
+
+const (
+	startTime = 60 * time.Second // that a server gets to be ready, on a machine that is busy
+	stopTime  = 30 * time.Second
+	waitTime  = 60 * time.Second // for what happens by itself
+)
+
+// deployment is what one or more servers share: a database, a PKI, a key, a simulated cloud and the configuration.
+type deployment struct {
+	dir      string
+	database string // its URL
+	db       *postgres.DB
+	cloudDir string
+	settings map[string]any // the configuration file
+	callers  map[string]string
+}
+
+// newDeployment has no caller yet. The simulated cloud delivers and installs within moments.
+func newDeployment(t testing.TB) *deployment {
+	t.Helper()
+	d := &deployment{dir: t.TempDir(), database: pgtest.URL(t), callers: map[string]string{}}
+	db, err := postgres.Open(t.Context(), postgres.Options{URL: d.database, MaxConns: 4})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.db = db
+	t.Cleanup(db.Close)
+	key := make([]byte, 32)
+	_, _ = rand.Read(key) // never fails
+	planted.add("the key of the secret store", string(key))
+	keyFile := filepath.Join(d.dir, "secret.key")
+	if err := os.WriteFile(keyFile, key, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := pki.Init(filepath.Join(d.dir, "pki"), "compute.test"); err != nil {
+		t.Fatal(err)
+	}
+	d.settings = map[string]any{
+		"listen": "127.0.0.1:0", "stateDir": d.dir, "agent": map[string]any{"listen": "127.0.0.1:0"},
+		"database":  map[string]any{"url": d.database, "maxConns": 12},
+		"providers": []any{map[string]any{"name": "sim", "endpoint": d.startCloud(t)}, map[string]any{"name": "ssh", "allowLoopback": true}},
+		"secrets":   map[string]any{"store": map[string]any{"keyFile": keyFile}},
+		"bootstrap": map[string]any{"agentBinaries": filepath.Dir(binary(t, "bcd")), "trustDomain": "compute.test"},
+		"graphql":   map[string]any{"introspection": true},
+		"auth":      map[string]any{"tokens": []any{}},
+		"authz":     map[string]any{"bindings": []any{}},
+	}
+	return d
+}
+
+func (d *deployment) startCloud(t testing.TB) (endpoint string) {
+	t.Helper()
+	d.cloudDir = filepath.Join(d.dir, "cloud")
+	c, err := cloud.Open(cloud.Options{
+		Dir: d.cloudDir, AgentBinary: binary(t, "bcd"), ReadyDelay: 20 * time.Millisecond, InstallDelay: 20 * time.Millisecond,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := httptest.NewServer(c.Handler())
+	t.Cleanup(func() {
+		s.CloseClientConnections()
+		s.Close()
+		if err := c.Close(); err != nil {
+			t.Errorf("closing the cloud: %v", err)
+		}
+	})
+	return s.URL
+}
+
+// caller makes a caller with bindings "role object" or, to deny, "!role object", and returns the token. Before serve.
+func (d *deployment) caller(subject string, bindings ...string) (token string) {
+	if token, known := d.callers[subject]; known {
+		return token
+	}
+	token = newSecret()
+	d.callers[subject] = token
+	d.append("auth", "tokens", map[string]any{"token": token, "subject": subject})
+	for _, b := range bindings {
+		role, object, _ := strings.Cut(b, " ")
+		effect := "allow"
+		if denied, ok := strings.CutPrefix(role, "!"); ok {
+			role, effect = denied, "deny"
+		}
+		d.append("authz", "bindings", map[string]any{"subject": subject, "role": role, "object": object, "effect": effect})
+	}
+	return token
+}
+
+func (d *deployment) append(section, list string, item any) {
+	in := d.settings[section].(map[string]any) //nolint:errcheck,forcetypeassert // newDeployment made it
+	items, _ := in[list].([]any)
+	in[list] = append(items, item)
+}
+
+// server is one running process.
+type server struct {
+	url  string
+	cmd  *exec.Cmd
+	log  *logText
+	http *http.Client
+	done chan struct{} // closed when the process has ended
+	err  error         // of the process, once done
+}
+
+// serve starts the server as a process and waits until it is ready. At the end of the test it is stopped, and its log and its
+// database are searched for secrets.
+func (d *deployment) serve(t testing.TB) *server {
+	t.Helper()
+	s := d.start(t)
+	t.Cleanup(func() {
+		s.stop(t)
+		for _, found := range planted.searchDatabase(t, d.database) {
+			t.Errorf("the database gives away %s", found)
+		}
+	})
+	s.waitReady(t)
+	return s
+}
+
+// start starts the server and does not wait for it.
+func (d *deployment) start(t testing.TB) *server {
+	t.Helper()
+	config, err := json.Marshal(d.settings)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "config.yaml") // JSON is YAML
+	if err := os.WriteFile(path, config, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ctx := context.WithoutCancel(t.Context()) // it is stopped by stop, in its own time
+	cmd := exec.CommandContext(ctx, binary(t, "compute-api"), "serve", "--config", path)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	return launch(t, cmd)
+}
+
+func launch(t testing.TB, cmd *exec.Cmd) *server {
+	t.Helper()
+	s := &server{cmd: cmd, log: newLogText(), done: make(chan struct{}), http: &http.Client{
+		Transport: &http.Transport{MaxIdleConnsPerHost: 64}, Timeout: 2 * time.Minute,
+	}}
+	cmd.Stderr = s.log
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		defer close(s.done)
+		s.err = cmd.Wait()
+	}()
+	return s
+}
+
+func (s *server) waitReady(t testing.TB) {
+	t.Helper()
+	var ready struct {
+		Message string `json:"msg"`
+		Listen  string `json:"listen"`
+	}
+	found := s.log.wait(startTime, s.done, func(line []byte) bool {
+		return json.Unmarshal(line, &ready) == nil && ready.Message == "ready"
+	})
+	if !found {
+		t.Fatalf("the server did not get ready; its log:\n%s", s.log.text())
+	}
+	s.url = "http://" + ready.Listen
+}
+
+// stop ends the process in order, once, and looks at what it has logged.
+func (s *server) stop(t testing.TB) {
+	t.Helper()
+	s.http.CloseIdleConnections()
+	_ = s.cmd.Process.Signal(syscall.SIGTERM) // which may have ended already
+	select {
+	case <-s.done:
+	case <-time.After(stopTime):
+		_ = s.cmd.Process.Kill()
+		<-s.done
+		t.Errorf("the server did not stop within %s of SIGTERM; its log:\n%s", stopTime, s.log.text())
+		return
+	}
+	if s.err != nil {
+		t.Errorf("the server ended with %v; its log:\n%s", s.err, s.log.text())
+	}
+	if name := planted.in(s.log.bytes()); name != "" {
+		t.Errorf("the log gives away %s", name)
+	}
+	if bytes.Contains(s.log.bytes(), []byte("DATA RACE")) {
+		t.Errorf("the server had a data race:\n%s", s.log.text())
+	}
+}
+
+// answer is a response as it came.
+type answer struct {
+	status int
+	header http.Header
+	body   []byte
+}
+
+// send makes one request, and looks for secrets in its answer. An empty token sends no credential.
+func (s *server) send(t testing.TB, method, path, token, contentType string, body []byte) answer {
+	t.Helper()
+	a, err := s.try(t.Context(), method, path, token, contentType, body)
+	if err != nil {
+		t.Fatalf("%s %s: %v", method, path, err)
+	}
+	return a
+}
+
+var errGaveAway = errors.New("the answer gives a secret away")
+
+func (s *server) try(ctx context.Context, method, path, token, contentType string, body []byte) (answer, error) {
+	req, err := http.NewRequestWithContext(ctx, method, s.url+path, bytes.NewReader(body))
+	if err != nil {
+		return answer{}, err
+	}
+	if token != "" {
+		req.Header.Set("Authorization", "Bearer "+token)
+	}
+	if contentType != "" {
+		req.Header.Set("Content-Type", contentType)
+	}
+	resp, err := s.http.Do(req)
+	if err != nil {
+		return answer{}, err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	a := answer{status: resp.StatusCode, header: resp.Header}
+	if a.body, err = io.ReadAll(resp.Body); err != nil {
+		return answer{}, err
+	}
+	var head bytes.Buffer
+	_ = resp.Header.Write(&head) // to memory
+	if planted.in(a.body) != "" || planted.in(head.Bytes()) != "" {
+		return answer{}, errGaveAway
+	}
+	return a, nil
+}
+
+// logText gathers what a process prints, and lets tests wait for a line.
+type logText struct {
+	mu      sync.Mutex
+	all     bytes.Buffer
+	changed chan struct{} // closed, and replaced, at each write
+}
+
+func newLogText() *logText { return &logText{changed: make(chan struct{})} }
+
+func (l *logText) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	close(l.changed)
+	l.changed = make(chan struct{})
+	return l.all.Write(p)
+}
+
+func (l *logText) bytes() []byte {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return bytes.Clone(l.all.Bytes())
+}
+
+func (l *logText) text() string { return string(l.bytes()) }
+
+// wait blocks until a line matches; false when time or the process ends first.
+func (l *logText) wait(limit time.Duration, done <-chan struct{}, matches func(line []byte) bool) bool {
+	deadline := time.After(limit)
+	for {
+		l.mu.Lock()
+		changed := l.changed
+		l.mu.Unlock()
+		lines := bufio.NewScanner(bytes.NewReader(l.bytes()))
+		lines.Buffer(nil, 1<<20)
+		for lines.Scan() {
+			if matches(lines.Bytes()) {
+				return true
+			}
+		}
+		select {
+		case <-changed:
+		case <-done:
+			return false
+		case <-deadline:
+			return false
+		}
+	}
+}
+
+// eventually polls until ok.
+func eventually(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	deadline := time.Now().Add(waitTime)
+	for !ok() {
+		if time.Now().After(deadline) {
+			t.Fatalf("waited in vain for %s", what)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
