@@ -41,19 +41,23 @@ func TestMain(m *testing.M) {
 	}))
 }
 
-// build uses the flags that everybody uses, for the sake of the build cache.
+// build builds as the Makefile does, with the same build cache.
 func build() (err error) {
 	if binaries, err = os.MkdirTemp("", "e2e-"); err != nil {
 		return err
 	}
-	for name, path := range map[string]string{"compute-api": "./cmd/compute-api", "bcd-linux-" + runtime.GOARCH: "./cmd/bcd"} {
-		cmd := exec.CommandContext(context.Background(), "go", "build", "-o", filepath.Join(binaries, name), path)
-		cmd.Dir = "../.."
-		// Statically, for a machine that has nothing.
-		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-		if out, err := cmd.CombinedOutput(); err != nil {
-			return fmt.Errorf("building %s: %w\n%s", path, err, out)
-		}
+	if err := buildOne("compute-api", "./cmd/compute-api"); err != nil {
+		return err
+	}
+	return buildOne("bcd-linux-"+runtime.GOARCH, "./cmd/bcd", "CGO_ENABLED=0")
+}
+
+func buildOne(name, pkg string, env ...string) error {
+	cmd := exec.CommandContext(context.Background(), "go", "build", "-o", filepath.Join(binaries, name), pkg)
+	cmd.Dir = "../.."
+	cmd.Env = append(os.Environ(), env...)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("building %s: %w\n%s", pkg, err, out)
 	}
 	return nil
 }
