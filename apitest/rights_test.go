@@ -1,0 +1,366 @@
+package apitest
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"maps"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"better/compute/internal/id"
+	"better/compute/internal/postgres"
+	"better/compute/internal/problem"
+)
+
+// TestRightsOfEveryOperation asks for every root field of the schema and every REST path as somebody who may not, and fails when
+// there is one that it does not know.
+func TestRightsOfEveryOperation(t *testing.T) {
+	t.Parallel()
+	cases := rightsCases()
+	w := newRightsWorld(t)
+	t.Run("none is left out", func(t *testing.T) {
+		for _, name := range append(w.rootFields(t), restRoutes(t)...) {
+			if _, known := cases[name]; !known {
+				t.Errorf("%s has no cases here", name)
+			}
+		}
+	})
+	t.Run("each denial is audited", func(t *testing.T) {
+		for name, c := range cases {
+			before := w.denials(t)
+			if _, got := w.ask(t, c, w.tokens["stranger"], w.tenant, w.present[c.kind]); got == problem.Forbidden && w.denials(t) != before+1 {
+				t.Errorf("%s was denied, and the audit log has %d rows more", name, w.denials(t)-before)
+			}
+		}
+	})
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			t.Run("unauthenticated", func(t *testing.T) {
+				w.want(t, c, "", w.tenant, w.present[c.kind], problem.Unauthenticated)
+			})
+			t.Run("forbidden", func(t *testing.T) { w.forbidden(t, c) })
+			t.Run("other tenant", func(t *testing.T) { w.otherTenant(t, c) })
+			t.Run("rights on another item", func(t *testing.T) {
+				w.want(t, c, w.tokens["item"], w.tenant, w.present[c.kind], c.item)
+			})
+			t.Run("item denied", func(t *testing.T) {
+				if c.denied != unasked {
+					w.want(t, c, w.tokens["denied"], w.tenant, w.present[c.kind], c.denied)
+				}
+			})
+		})
+	}
+}
+
+// kind is what an operation names beside the tenant.
+type kind string
+
+const (
+	ofNothing kind = "nothing" // not even a tenant
+	ofTenant  kind = "tenant"
+	ofAccount kind = "account"
+	ofPool    kind = "pool"
+	ofRun     kind = "run"
+	ofHost    kind = "host"
+	ofBinding kind = "binding" // of an account
+	ofNode    kind = "node"    // an account, by its id alone
+)
+
+const (
+	allowed problem.Code = ""
+	unasked problem.Code = "-" // it names no item that could be denied
+)
+
+// rightsCase is an operation, and what somebody gets who has rights on another item only, or is denied the item that it names.
+type rightsCase struct {
+	kind         kind
+	document     string // of GraphQL, with $tenant and $id
+	path, body   string // of REST, with $tenant and $id
+	item, denied problem.Code
+}
+
+func rightsCases() map[string]rightsCase {
+	const (
+		no      = problem.Forbidden
+		one     = `query($tenant: ID!, $id: ID!) `
+		all     = `query($tenant: ID!) `
+		change  = `mutation($tenant: ID!, $id: ID!) `
+		add     = `mutation($tenant: ID!) `
+		binding = `{subject: "user:somebody", role: "provider-viewer", object: $id}`
+	)
+	return map[string]rightsCase{
+		"Query.viewer":           {ofNothing, `{ viewer { subject permissions } }`, "", "", allowed, unasked},
+		"Query.providers":        {ofNothing, `{ providers { name } }`, "", "", allowed, unasked},
+		"Query.node":             {ofNode, `query($id: ID!) { node(id: $id) { id } }`, "", "", allowed, allowed},
+		"Query.providerAccount":  {ofAccount, one + `{ providerAccount(tenantId: $tenant, accountId: $id) { id } }`, "", "", no, no},
+		"Query.providerAccounts": {ofTenant, all + `{ providerAccounts(tenantId: $tenant) { nodes { id } } }`, "", "", allowed, unasked},
+		"Query.offers":           {ofAccount, one + `{ offers(tenantId: $tenant, accountId: $id) { id } }`, "", "", no, no},
+		"Query.bootstrap":        {ofRun, one + `{ bootstrap(tenantId: $tenant, bootstrapId: $id) { id } }`, "", "", no, problem.NotFound},
+		"Query.bootstraps":       {ofTenant, all + `{ bootstraps(tenantId: $tenant) { nodes { id } } }`, "", "", allowed, unasked},
+		"Query.pool":             {ofPool, one + `{ pool(tenantId: $tenant, poolId: $id) { id } }`, "", "", no, no},
+		"Query.pools":            {ofTenant, all + `{ pools(tenantId: $tenant) { nodes { id } } }`, "", "", allowed, unasked},
+		"Query.host":             {ofHost, one + `{ host(tenantId: $tenant, hostId: $id) { id } }`, "", "", no, no},
+		"Query.secrets":          {ofTenant, all + `{ secrets(tenantId: $tenant) { name } }`, "", "", no, unasked},
+
+		"Mutation.createProviderAccount": {ofTenant, add + `{ createProviderAccount(input: {tenantId: $tenant, provider: "sim", name: "a"}) { replayed } }`, "", "", no, unasked},
+		"Mutation.updateProviderAccount": {ofAccount, change + `{ updateProviderAccount(input: {tenantId: $tenant, accountId: $id}) { providerAccount { id } } }`, "", "", no, no},
+		"Mutation.deleteProviderAccount": {ofAccount, change + `{ deleteProviderAccount(input: {tenantId: $tenant, accountId: $id}) { deleted } }`, "", "", no, no},
+		"Mutation.bootstrapMachine": {ofAccount, change + `{ bootstrapMachine(input: {tenantId: $tenant, accountId: $id, poolId: "pool_00000000000000000000000000",
+			machineId: "m", idempotencyKey: "k"}) { replayed } }`, "", "", no, no},
+		"Mutation.cancelBootstrap": {ofRun, change + `{ cancelBootstrap(input: {tenantId: $tenant, bootstrapId: $id}) { bootstrap { id } } }`, "", "", no, problem.NotFound},
+		"Mutation.resolveClaim":    {ofRun, change + `{ resolveClaim(input: {tenantId: $tenant, bootstrapId: $id, nothingOrdered: true}) { bootstrap { id } } }`, "", "", no, problem.NotFound},
+		"Mutation.createPool":      {ofTenant, add + `{ createPool(input: {tenantId: $tenant, name: "a", class: VPS, agent: NONE}) { pool { id } } }`, "", "", no, unasked},
+		"Mutation.archivePool":     {ofPool, change + `{ archivePool(input: {tenantId: $tenant, poolId: $id}) { pool { id } } }`, "", "", no, no},
+		"Mutation.removeHost":      {ofHost, change + `{ removeHost(input: {tenantId: $tenant, hostId: $id}) { host { id } } }`, "", "", no, no},
+		"Mutation.putSecret":       {ofTenant, add + `{ putSecret(input: {tenantId: $tenant, name: "a", value: "b"}) { secret { name } } }`, "", "", no, unasked},
+		"Mutation.deleteSecret":    {ofTenant, add + `{ deleteSecret(input: {tenantId: $tenant, name: "a"}) { deleted } }`, "", "", no, unasked},
+		"Mutation.grantRole":       {ofBinding, `mutation($id: String!) { grantRole(input: ` + binding + `) { roleBinding { role } } }`, "", "", no, no},
+		"Mutation.revokeRole":      {ofBinding, `mutation($id: String!) { revokeRole(input: ` + binding + `) { revoked } }`, "", "", no, no},
+
+		"Subscription.bootstrapStatusChanged": {ofRun, `subscription($tenant: ID!, $id: ID!) { bootstrapStatusChanged(tenantId: $tenant, bootstrapId: $id) { to } }`,
+			"", "", no, problem.NotFound},
+
+		restPath + "create":    {ofTenant, "", "create", `{"tenantId": "$tenant", "provider": "sim", "name": "a"}`, no, unasked},
+		restPath + "list":      {ofTenant, "", "list", `{"tenantId": "$tenant"}`, allowed, unasked},
+		restPath + "get":       {ofAccount, "", "get", `{"tenantId": "$tenant", "accountId": "$id"}`, no, no},
+		restPath + "offers":    {ofAccount, "", "offers", `{"tenantId": "$tenant", "accountId": "$id"}`, no, no},
+		restPath + "update":    {ofAccount, "", "update", `{"tenantId": "$tenant", "accountId": "$id"}`, no, no},
+		restPath + "delete":    {ofAccount, "", "delete", `{"tenantId": "$tenant", "accountId": "$id"}`, no, no},
+		restPath + "bootstrap": {ofAccount, "", "bootstrap", `{"tenantId": "$tenant", "accountId": "$id", "poolId": "pool_00000000000000000000000000", "machineId": "m", "idempotencyKey": "k"}`, no, no},
+	}
+}
+
+// rightsWorld has two tenants with one of everything.
+type rightsWorld struct {
+	server        *server
+	db            *postgres.DB
+	tenant, other string
+	tokens        map[string]string
+	// Ids by kind: one that is there, one that never was, the other tenant's, and one that was deleted.
+	present, absent, foreign, deleted map[kind]string
+}
+
+func newRightsWorld(t *testing.T) *rightsWorld {
+	t.Helper()
+	w := &rightsWorld{tenant: "mine", other: "theirs"}
+	d := newDeployment(t)
+	w.present, w.foreign, w.deleted, w.absent = newIDs(), newIDs(), newIDs(), newIDs()
+	granted := newIDs()
+	account := func(of map[kind]string) string { return "compute-provider-account/" + of[ofAccount] }
+	w.tokens = map[string]string{
+		"owner":    d.caller("user:owner", "tenant-admin compute-tenant/mine"),
+		"other":    d.caller("user:other", "tenant-admin compute-tenant/theirs"),
+		"stranger": d.caller("user:stranger"),
+		"item":     d.caller("user:item", "tenant-admin "+account(granted), "tenant-admin compute-pool/"+granted[ofPool]),
+		"denied":   d.caller("user:denied", "tenant-admin compute-tenant/mine", "!tenant-admin "+account(w.present), "!tenant-admin compute-pool/"+w.present[ofPool]),
+	}
+	w.server, w.db = d.serve(t), d.db
+	for tenant, ids := range map[string]map[kind]string{w.tenant: w.present, w.other: w.foreign} {
+		insertAll(t, d, tenant, "first", ids)
+	}
+	insertAll(t, d, w.tenant, "second", granted)
+	insertAll(t, d, w.tenant, "third", w.deleted)
+	for _, statement := range []string{
+		"DELETE FROM hosts WHERE id = '" + w.deleted[ofHost] + "'",
+		"DELETE FROM bootstraps WHERE id = '" + w.deleted[ofRun] + "'",
+		"DELETE FROM pools WHERE id = '" + w.deleted[ofPool] + "'",
+		"DELETE FROM provider_accounts WHERE id = '" + w.deleted[ofAccount] + "'",
+	} {
+		if _, err := d.db.Pool.Exec(t.Context(), statement); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return w
+}
+
+func newIDs() map[kind]string {
+	account := id.New("pacct")
+	return map[kind]string{
+		ofAccount: account, ofNode: account, ofBinding: "compute-provider-account/" + account,
+		ofPool: id.New("pool"), ofRun: id.New("boot"), ofHost: id.New("host"),
+	}
+}
+
+func insertAll(t *testing.T, d *deployment, tenant, name string, ids map[kind]string) {
+	t.Helper()
+	for _, s := range []struct {
+		query string
+		args  []any
+	}{
+		{`INSERT INTO provider_accounts (id, tenant_id, provider, name, created_by) VALUES ($1, $2, 'sim', $3, '')`, []any{ids[ofAccount], tenant, name}},
+		{`INSERT INTO pools (id, tenant_id, name, class, agent) VALUES ($1, $2, $3, 'vps-host', 'bcd')`, []any{ids[ofPool], tenant, name}},
+		{`INSERT INTO bootstraps (id, tenant_id, account_id, pool_id, created_by, machine_id, status, operation_id, host_id, joined_at)
+			VALUES ($1, $2, $3, $4, '', 'm', 'joined', $1, $5, now())`, []any{ids[ofRun], tenant, ids[ofAccount], ids[ofPool], ids[ofHost]}},
+		{`INSERT INTO hosts (id, tenant_id, pool_id, bootstrap_id, account_id, machine_id) VALUES ($1, $2, $3, $4, $5, 'm')`,
+			[]any{ids[ofHost], tenant, ids[ofPool], ids[ofRun], ids[ofAccount]}},
+	} {
+		if _, err := d.db.Pool.Exec(t.Context(), s.query, s.args...); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// forbidden asks as somebody without rights: the answer to what is there is that to what is not, byte for byte.
+func (w *rightsWorld) forbidden(t *testing.T, c rightsCase) {
+	t.Helper()
+	code := problem.Forbidden
+	if c.kind == ofNothing || c.kind == ofNode {
+		code = allowed
+	}
+	w.wantSame(t, c, w.tokens["stranger"], w.tenant, code, w.present, w.absent, w.foreign, w.deleted)
+}
+
+// otherTenant asks for the tenant's things as somebody who rules another, and for another tenant's under the own name.
+func (w *rightsWorld) otherTenant(t *testing.T, c rightsCase) {
+	t.Helper()
+	switch c.kind {
+	case ofNothing:
+		return
+	case ofNode: // null, which wantSame compares
+		w.wantSame(t, c, w.tokens["other"], w.tenant, allowed, w.present, w.absent, w.deleted)
+		return
+	case ofTenant:
+		w.want(t, c, w.tokens["other"], w.tenant, "", problem.Forbidden)
+		return
+	case ofBinding: // an object that is not there is the fleet's
+		w.wantSame(t, c, w.tokens["owner"], w.tenant, problem.Forbidden, w.absent, w.foreign, w.deleted)
+		return
+	case ofAccount, ofPool, ofRun, ofHost:
+	}
+	w.wantSame(t, c, w.tokens["other"], w.tenant, problem.Forbidden, w.present, w.absent, w.foreign, w.deleted)
+	w.wantSame(t, c, w.tokens["owner"], w.tenant, problem.NotFound, w.absent, w.foreign, w.deleted)
+}
+
+func (w *rightsWorld) want(t *testing.T, c rightsCase, token, tenant, id string, code problem.Code) {
+	t.Helper()
+	if _, got := w.ask(t, c, token, tenant, id); got != code {
+		t.Errorf("naming %s %s: got %q, want %q", c.kind, id, got, code)
+	}
+}
+
+// wantSame wants one answer for ids of all these groups, apart from the id that it repeats.
+func (w *rightsWorld) wantSame(t *testing.T, c rightsCase, token, tenant string, code problem.Code, groups ...map[kind]string) {
+	t.Helper()
+	var first string
+	for i, ids := range groups {
+		body, got := w.ask(t, c, token, tenant, ids[c.kind])
+		if got != code {
+			t.Errorf("group %d, naming %s %s: got %q, want %q", i, c.kind, ids[c.kind], got, code)
+		}
+		if id := ids[c.kind]; id != "" {
+			body = strings.ReplaceAll(body, id, "<id>")
+		}
+		if i == 0 {
+			first = body
+		}
+		if body != first {
+			t.Errorf("group %d differs: %s\nfrom %s", i, body, first)
+		}
+	}
+}
+
+// ask gives the body of the answer and its code.
+func (w *rightsWorld) ask(t *testing.T, c rightsCase, token, tenant, id string) (string, problem.Code) {
+	t.Helper()
+	if c.path != "" {
+		body := strings.NewReplacer("$tenant", tenant, "$id", id).Replace(c.body)
+		a := w.server.send(t, http.MethodPost, restPath+c.path, token, typeJSON, []byte(body))
+		return string(a.body), readREST(t, a).Code
+	}
+	body, err := json.Marshal(map[string]any{"query": c.document, "variables": map[string]any{"tenant": tenant, "id": id}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var a answer
+	if strings.HasPrefix(c.document, "subscription") {
+		a = w.server.firstEvent(t, token, body)
+	} else {
+		a = w.server.send(t, http.MethodPost, graphqlPath, token, typeJSON, body)
+	}
+	return string(a.body), readGraphQL(t, a).Code
+}
+
+// firstEvent opens an event stream and gives its first message as if it were the answer.
+func (s *server) firstEvent(t testing.TB, token string, body []byte) answer {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.url+graphqlPath, bytes.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Accept", "text/event-stream")
+	req.Header.Set("Content-Type", typeJSON)
+	req.Header.Set("Authorization", "Bearer "+token)
+	resp, err := s.http.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	a := answer{status: resp.StatusCode, header: resp.Header}
+	if !strings.HasPrefix(resp.Header.Get("Content-Type"), "text/event-stream") {
+		if a.body, err = io.ReadAll(resp.Body); err != nil {
+			t.Fatal(err)
+		}
+		return a
+	}
+	lines := bufio.NewScanner(resp.Body)
+	for lines.Scan() {
+		if data, ok := bytes.CutPrefix(lines.Bytes(), []byte("data:")); ok && len(bytes.TrimSpace(data)) > 0 {
+			a.body = bytes.Clone(data)
+			return a
+		}
+	}
+	t.Fatalf("the stream ended without a message: %v", lines.Err())
+	return a
+}
+
+// rootFields lists "Query.node" and so on, as the server itself tells.
+func (w *rightsWorld) rootFields(t *testing.T) (names []string) {
+	t.Helper()
+	out := w.server.execute(t, w.tokens["stranger"], `{ __schema { queryType { ...f } mutationType { ...f } subscriptionType { ...f } } }
+		fragment f on __Type { name fields { name } }`, nil)
+	if out.Code != "" {
+		t.Fatalf("introspection: %+v", out)
+	}
+	types, _ := member(out.Data, "__schema").(map[string]any)
+	for _, root := range types {
+		fields, _ := member(root, "fields").([]any)
+		for _, f := range fields {
+			typeName, _ := member(root, "name").(string)
+			fieldName, _ := member(f, "name").(string)
+			names = append(names, typeName+"."+fieldName)
+		}
+	}
+	if len(names) < 20 {
+		t.Fatalf("introspection found %v only", names)
+	}
+	return names
+}
+
+func restRoutes(t *testing.T) []string {
+	t.Helper()
+	text, err := os.ReadFile(openapiFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	paths, _ := member(parse(t, text), "paths").(map[string]any)
+	return slices.Collect(maps.Keys(paths))
+}
+
+// denials counts what the audit log has of the caller without rights.
+func (w *rightsWorld) denials(t *testing.T) (n int) {
+	t.Helper()
+	err := w.db.Pool.QueryRow(t.Context(), "SELECT count(*) FROM audit_log WHERE outcome = 'denied' AND actor = 'user:stranger'").Scan(&n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
