@@ -386,6 +386,7 @@ func (c *config) serverConfig() server.Config {
 			BodyBytes: l.BodyBytes, DocumentBytes: l.DocumentBytes, Tokens: l.Tokens, Depth: l.Depth, Cost: l.Cost,
 			RootFields: l.RootFields, Aliases: l.Aliases, OperationTime: l.OperationTime, LiveOperationTime: l.LiveOperationTime,
 			SocketOperations: l.SocketOperations, SocketsPerSubject: l.SocketsPerSubject, StreamsPerSubject: l.StreamsPerSubject,
+			PointsPerSecond: l.PointsPerSecond, PointsAtMost: l.PointsAtMost,
 		},
 		Introspection: c.GraphQL.Introspection, Suggestions: c.GraphQL.Suggestions, GraphiQL: c.GraphQL.GraphiQL,
 		AllowedOrigins: c.GraphQL.AllowedOrigins, PersistedOperations: c.GraphQL.PersistedOperations,

@@ -162,6 +162,8 @@ type limitsConfig struct {
 	SocketOperations  int           `koanf:"socketOperations"`
 	SocketsPerSubject int           `koanf:"socketsPerSubject"`
 	StreamsPerSubject int           `koanf:"streamsPerSubject"`
+	PointsPerSecond   int           `koanf:"pointsPerSecond"`
+	PointsAtMost      int           `koanf:"pointsAtMost"`
 }
 
 func defaultConfig() config {
