@@ -49,8 +49,7 @@ func (r *configRules) check(config json.RawMessage) problem.Issues {
 	}
 	r.walk(&issues, nil, root)
 	before := len(issues)
-	var invalid *jsonschema.ValidationError
-	if errors.As(r.schema.Validate(root), &invalid) {
+	if invalid, ok := errors.AsType[*jsonschema.ValidationError](r.schema.Validate(root)); ok {
 		schemaIssues(&issues, invalid)
 	}
 	return bounded(withoutRepeats(issues, before))

@@ -76,7 +76,8 @@ func TestConfigSecrets(t *testing.T) {
 		`{"machines":[{"login":"root"},{"login":"secret://x"},{"user":"root"}]}`: {"/machines/0/login"},
 		`{"a/b":"x"}`: {"/a~1b"},
 		`{"token":"secret://sim ","key":"SECRET://sim","password":"secret:sim","secret":" env://A"}`: {
-			"/key", "/password", "/secret", "/token"},
+			"/key", "/password", "/secret", "/token",
+		},
 		`{"url":"https://user:` + canary + `@example.com/"}`:    {"/url"},
 		`{"deep":[["ssh://root:` + canary + `@10.0.0.1:22"]]}`:  {"/deep/0/0"},
 		`{"url":"see //u:` + canary + `@host for more"}`:        {"/url"},
@@ -191,7 +192,8 @@ func TestConfigSchema(t *testing.T) {
 			`","mail":"` + canary + `","list":[{"n":0},{"n":0},{"m":"` + canary + `"}],"either":"` + canary + `","one":"` + canary +
 			`","never":"` + canary + `","not":"` + canary + `","more":"` + canary + `"}`: {
 			"/apiToken", "/const", "/either", "/list", "/list", "/list/0/n", "/list/1/n", "/list/2/m", "/mail", "/more", "/never", "/not",
-			"/one", "/project", "/project", "/size", "/zone~11"},
+			"/one", "/project", "/project", "/size", "/zone~11",
+		},
 	} {
 		t.Run(config, func(t *testing.T) {
 			t.Parallel()

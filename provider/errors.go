@@ -108,6 +108,7 @@ func (c Class) Retryable() bool {
 	switch c {
 	case Conflict, OutOfStock, RateLimited, Unavailable, Timeout, UnknownOutcome, InvalidResponse, SSHUnreachable:
 		return true
+	default:
+		return false
 	}
-	return false
 }

@@ -99,10 +99,10 @@ func matchesGPUModel(name, query string) bool {
 	if query == "" {
 		return false
 	}
-	beginning := ""
+	var beginning strings.Builder
 	for _, word := range strings.FieldsFunc(name, isSeparator) {
-		beginning += strings.ToLower(word)
-		if beginning == query {
+		beginning.WriteString(strings.ToLower(word))
+		if beginning.String() == query {
 			return true
 		}
 	}

@@ -48,7 +48,8 @@ func TestNewRegistryRefusesBadDrivers(t *testing.T) {
 		"a reference to a file": {paper("sim",
 			`{"type":"object","additionalProperties":false,"properties":{"a":{"$ref":"file:///etc/passwd"}}}`)},
 		"a secret field that is no pointer": {paperDriver{Manifest{
-			Name: "sim", ConfigSchema: json.RawMessage(emptySchema), SecretFields: []string{"pin"}}}},
+			Name: "sim", ConfigSchema: json.RawMessage(emptySchema), SecretFields: []string{"pin"},
+		}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -3,6 +3,7 @@ package provideraccount
 import (
 	"bytes"
 	"context"
+	"errors"
 	"log/slog"
 	"sync"
 
@@ -63,7 +64,7 @@ func (c *clients) begin(ctx context.Context, a *model.ProviderAccount) (*entry, 
 		if err != nil {
 			return nil, err
 		}
-		if err = e.begin(true); err != errRetired {
+		if err = e.begin(true); !errors.Is(err, errRetired) {
 			return e, err
 		}
 	}

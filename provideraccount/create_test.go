@@ -98,10 +98,14 @@ func TestCreateChecksShapesAllAtOnce(t *testing.T) {
 	}{
 		"nothing":    {model.CreateProviderAccountInput{}, []string{"tenantId", "provider", "name"}},
 		"everything": {model.CreateProviderAccountInput{TenantID: "t 1", Provider: "Sim", Name: "-", IdempotencyKey: new("a b")}, []string{"tenantId", "provider", "name", "idempotencyKey"}},
-		"too long": {model.CreateProviderAccountInput{TenantID: long(129), Provider: long(65), Name: long(64), IdempotencyKey: new(long(129))},
-			[]string{"tenantId", "provider", "name", "idempotencyKey"}},
-		"new lines": {model.CreateProviderAccountInput{TenantID: "t1\n", Provider: "sim\n", Name: "a\n", IdempotencyKey: new("k\n")},
-			[]string{"tenantId", "provider", "name", "idempotencyKey"}},
+		"too long": {
+			model.CreateProviderAccountInput{TenantID: long(129), Provider: long(65), Name: long(64), IdempotencyKey: new(long(129))},
+			[]string{"tenantId", "provider", "name", "idempotencyKey"},
+		},
+		"new lines": {
+			model.CreateProviderAccountInput{TenantID: "t1\n", Provider: "sim\n", Name: "a\n", IdempotencyKey: new("k\n")},
+			[]string{"tenantId", "provider", "name", "idempotencyKey"},
+		},
 		"an empty key":  {model.CreateProviderAccountInput{TenantID: "t1", Provider: "sim", Name: "a", IdempotencyKey: new("")}, []string{"idempotencyKey"}},
 		"other scripts": {model.CreateProviderAccountInput{TenantID: "tеnant", Provider: "sim", Name: "é"}, []string{"tenantId", "name"}},
 	} {
@@ -112,7 +116,8 @@ func TestCreateChecksShapesAllAtOnce(t *testing.T) {
 	}
 	b.bind(t, binding("user:long", "tenant-admin", "compute-tenant/"+long(128), model.Allow))
 	_, err := b.Create(as(t.Context(), "user:long"), model.CreateProviderAccountInput{
-		TenantID: long(128), Provider: "sim", Name: long(63), IdempotencyKey: new(long(110) + "azAZ09._~:/+=-")})
+		TenantID: long(128), Provider: "sim", Name: long(63), IdempotencyKey: new(long(110) + "azAZ09._~:/+=-"),
+	})
 	if err != nil {
 		t.Errorf("at the limits: %v", err)
 	}
@@ -250,7 +255,8 @@ func TestEqualCreatesAtOnce(t *testing.T) {
 		ids, fresh := make([]string, 64), make([]bool, 64)
 		run(64, func(i int) {
 			payload, err := services[i%2].Create(admin(t), model.CreateProviderAccountInput{
-				TenantID: "t1", Provider: "sim", Name: name, IdempotencyKey: &name})
+				TenantID: "t1", Provider: "sim", Name: name, IdempotencyKey: &name,
+			})
 			if err != nil {
 				t.Errorf("caller %d: %v", i, err)
 				return
@@ -288,7 +294,8 @@ func TestOneNameWithManyKeysAtOnce(t *testing.T) {
 				key = new(fmt.Sprintf("%s-%d", name, i))
 			}
 			_, errs[i] = services[i%2].Create(admin(t), model.CreateProviderAccountInput{
-				TenantID: "t1", Provider: "sim", Name: name, IdempotencyKey: key})
+				TenantID: "t1", Provider: "sim", Name: name, IdempotencyKey: key,
+			})
 		})
 		won := 0
 		for _, err := range errs {

@@ -68,7 +68,8 @@ func TestDeleteBlockers(t *testing.T) {
 	pools := pool.New(pool.Deps{DB: b.db, Authz: b.authz})
 	a := b.create(t, "main")
 	created, err := pools.Create(admin(t), model.CreatePoolInput{
-		TenantID: "t1", Name: "hosts", Class: model.ClassVPSHost, Agent: model.AgentBCD, AccountID: &a.ID})
+		TenantID: "t1", Name: "hosts", Class: model.ClassVPSHost, Agent: model.AgentBCD, AccountID: &a.ID,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -121,7 +122,8 @@ func TestDeleteListsTwentyBlockers(t *testing.T) {
 	a := b.create(t, "main")
 	for i := range 25 {
 		_, err := pools.Create(admin(t), model.CreatePoolInput{
-			TenantID: "t1", Name: fmt.Sprintf("p-%d", i), Class: model.ClassVPS, Agent: model.AgentNone, AccountID: &a.ID})
+			TenantID: "t1", Name: fmt.Sprintf("p-%d", i), Class: model.ClassVPS, Agent: model.AgentNone, AccountID: &a.ID,
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -149,7 +151,8 @@ func TestDeleteAgainstUse(t *testing.T) {
 	uses := map[string]func(a *model.ProviderAccount, i int) error{
 		"createPool": func(a *model.ProviderAccount, i int) error {
 			_, err := pools.Create(admin(t), model.CreatePoolInput{
-				TenantID: "t1", Name: fmt.Sprintf("pool-%d", i), Class: model.ClassVPS, Agent: model.AgentNone, AccountID: &a.ID})
+				TenantID: "t1", Name: fmt.Sprintf("pool-%d", i), Class: model.ClassVPS, Agent: model.AgentNone, AccountID: &a.ID,
+			})
 			return err
 		},
 		"instance": func(a *model.ProviderAccount, i int) error {

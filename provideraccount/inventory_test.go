@@ -82,7 +82,8 @@ func TestInventoryFollowsRunsAndHosts(t *testing.T) {
 	b := setup(t)
 	a := b.create(t, "main")
 	created, err := pool.New(pool.Deps{DB: b.db, Authz: b.authz}).Create(admin(t), model.CreatePoolInput{
-		TenantID: "t1", Name: "hosts", Class: model.ClassVPSHost, Agent: model.AgentBCD})
+		TenantID: "t1", Name: "hosts", Class: model.ClassVPSHost, Agent: model.AgentBCD,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -54,7 +54,8 @@ func TestOffersChecks(t *testing.T) {
 	b := setup(t)
 	a := b.create(t, "main")
 	bad := OffersInput{TenantID: "!", AccountID: "!", Query: &model.OfferQuery{
-		Kind: new(model.MachineKind("x")), Region: new("X"), GpuModel: new("A_100"), MinGpus: new(65), MinVcpu: new(1025), MinMemoryGiB: new(16385)}}
+		Kind: new(model.MachineKind("x")), Region: new("X"), GpuModel: new("A_100"), MinGpus: new(65), MinVcpu: new(1025), MinMemoryGiB: new(16385),
+	}}
 	_, err := b.Offers(t.Context(), bad)
 	wantCode(t, err, problem.Unauthenticated)
 	_, err = b.Offers(as(t.Context(), "user:nobody"), bad)

@@ -177,7 +177,10 @@ func as(ctx context.Context, subject string) context.Context {
 	return authz.WithActor(ctx, authz.Actor{Subject: subject})
 }
 
-func admin(t testing.TB) context.Context { return as(t.Context(), "user:admin") }
+func admin(t testing.TB) context.Context {
+	t.Helper()
+	return as(t.Context(), "user:admin")
+}
 
 // create stores an account of t1.
 func (b *bundle) create(t testing.TB, name string) *model.ProviderAccount {

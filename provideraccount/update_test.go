@@ -159,7 +159,8 @@ func TestSameIDBornAgain(t *testing.T) {
 	}
 	for _, config := range []string{`{"project": "1"}`, `{"project": "2"}`} {
 		created, err := b.Create(admin(t), model.CreateProviderAccountInput{
-			TenantID: "t1", Provider: "sim", Name: "main", Config: model.JSON(config), IdempotencyKey: new("k")})
+			TenantID: "t1", Provider: "sim", Name: "main", Config: model.JSON(config), IdempotencyKey: new("k"),
+		})
 		if err != nil {
 			t.Fatal(err)
 		}

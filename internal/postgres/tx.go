@@ -28,7 +28,7 @@ func (db *DB) RunInTx(ctx context.Context, fn func(ctx context.Context, tx bun.T
 
 // pause waits a random time below 5 ms, 10 ms, 20 ms, ... so that two transactions that met do not meet again.
 func pause(ctx context.Context, attempt int) error {
-	timer := time.NewTimer(rand.N(5 * time.Millisecond << (attempt - 1)))
+	timer := time.NewTimer(rand.N(5 * time.Millisecond << (attempt - 1))) //nolint:gosec // nothing to be guessed
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():

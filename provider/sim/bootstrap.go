@@ -118,7 +118,7 @@ func (c *client) InstallStatus(ctx context.Context, machineID, installRef string
 func (c *client) Uninstall(ctx context.Context, machineID string) error {
 	path, err := machinePath(machineID)
 	if err != nil {
-		return nil
+		return nil //nolint:nilerr // what is no id names no machine
 	}
 	if err := c.call(ctx, http.MethodDelete, path+"/install", nil, nil, nil); !isNotFound(err) {
 		return err

@@ -195,8 +195,10 @@ func leftovers(log []byte) bool {
 // URL is the DSN of the server's first database, for its superuser. It holds no secret: who may enter the
 // socket's directory may connect.
 func (s *Server) URL() string {
-	u := url.URL{Scheme: "postgres", User: url.User(superuser), Path: "/postgres",
-		RawQuery: url.Values{"host": {s.paths.socket}}.Encode()}
+	u := url.URL{
+		Scheme: "postgres", User: url.User(superuser), Path: "/postgres",
+		RawQuery: url.Values{"host": {s.paths.socket}}.Encode(),
+	}
 	return u.String()
 }
 

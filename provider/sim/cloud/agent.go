@@ -81,7 +81,7 @@ func final(err error) bool {
 func (c *Cloud) runAgent(power context.Context, args []string, root, console string) error {
 	out := &consoleLog{path: console}
 	defer out.close()
-	cmd := exec.CommandContext(power, c.options.AgentBinary, args...) //nolint:gosec // the operator's own binary
+	cmd := exec.CommandContext(power, c.options.AgentBinary, args...)
 	cmd.Dir = root
 	cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "HOME=" + root}
 	cmd.Stdout, cmd.Stderr = out, out

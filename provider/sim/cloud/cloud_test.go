@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -371,8 +372,11 @@ func TestOrder(t *testing.T) {
 	c.refused(409, "out_of_stock", "POST", "/v1/machines", object{"offerId": "vps-large:nyc-2", "name": "two"})
 	c.refused(404, "offer_not_found", "POST", "/v1/machines", object{"offerId": "nothing", "name": "two"})
 	for _, bad := range []any{
-		"{", `{"name":"a"} {}`, `{"name":"a","surprise":1}`, object{"name": "Upper"}, object{"name": ""},
-		object{"name": "a", "labels": object{"a b": "c"}}, object{"name": "a", "clientToken": strings.Repeat("x", 65)},
+		"{", `{"name":"a"} {}`, `{"name":"a","surprise":1}`,
+		object{"name": "Upper"},
+		object{"name": ""},
+		object{"name": "a", "labels": object{"a b": "c"}},
+		object{"name": "a", "clientToken": strings.Repeat("x", 65)},
 	} {
 		c.refused(422, "invalid_input", "POST", "/v1/machines", bad)
 	}
@@ -496,7 +500,9 @@ func TestInstallRefusals(t *testing.T) {
 	for _, bad := range []object{
 		file("../outside", "0600"), file("/etc/../../outside", "0600"), file("", "0600"), file("a", "x"), file("a", "4755"),
 		file("etc/machine-id/below-a-file", "0600"),
-		{"exec": []string{"sh", "-c", "true"}}, {"exec": []string{"bcd", "run", "--config", "/etc/passwd"}}, {"exec": []string{}},
+		{"exec": []string{"sh", "-c", "true"}},
+		{"exec": []string{"bcd", "run", "--config", "/etc/passwd"}},
+		{"exec": []string{}},
 	} {
 		c.refused(422, "invalid_input", "POST", path, bad)
 	}
@@ -663,9 +669,7 @@ func TestKill(t *testing.T) {
 				}
 			}
 		}()
-		for name, id := range <-buying {
-			answered[name] = id
-		}
+		maps.Copy(answered, <-buying)
 		c.await("the end of the agent", func() bool { return !alive(pid) })
 	}
 	entries, err := cloud.ReadLedger(dir)

@@ -219,7 +219,8 @@ func (f *Fault) spoilObject(o map[string]any) {
 	case f.Kind == FaultExtraFields:
 		o["x_future"] = map[string]any{"level": 1, "of": []any{"a", nil}}
 	case f.Kind == FaultClockOff && machine:
-		if created, err := time.Parse(time.RFC3339Nano, o["createdAt"].(string)); err == nil {
+		text, _ := o["createdAt"].(string)
+		if created, err := time.Parse(time.RFC3339Nano, text); err == nil {
 			o["createdAt"] = created.Add(f.duration)
 		}
 	case f.Kind == FaultRepeatedPage && listed:

@@ -176,9 +176,8 @@ func TestPageFaults(t *testing.T) {
 	c := setup(t, func(o *cloud.Options) { o.PageSize = 1 })
 	c.fault(object{"kind": cloud.FaultEmptyLastPage, "count": 3})
 	var sizes []int
-	for page, next := 0, new(1); next != nil; {
-		page = *next
-		got := call[machinePage](c, 200, "GET", "/v1/machines?page="+string(rune('0'+page)), nil)
+	for next := new(1); next != nil; {
+		got := call[machinePage](c, 200, "GET", "/v1/machines?page="+string(rune('0'+*next)), nil)
 		sizes, next = append(sizes, len(got.Machines)), got.NextPage
 	}
 	if len(sizes) != 3 || sizes[2] != 0 {
