@@ -63,7 +63,7 @@ func readStories(t *testing.T) (stories []*story) {
 	return stories
 }
 
-func tellBoth(t *testing.T, d *deployment, server *server, s *story) {
+func tellBoth(t *testing.T, d *deployment, server *process, s *story) {
 	t.Helper()
 	told := map[string][]heard{}
 	for _, transport := range []string{"rest", "graphql"} {
@@ -91,7 +91,7 @@ type heard struct {
 // telling is one run of a story over one transport.
 type telling struct {
 	deployment *deployment
-	server     *server
+	server     *process
 	story      *story
 	transport  string
 	variables  map[string]string

@@ -119,8 +119,8 @@ func (d *deployment) append(section, list string, item any) {
 	in[list] = append(items, item)
 }
 
-// server is one running process.
-type server struct {
+// process is one running server.
+type process struct {
 	url  string
 	cmd  *exec.Cmd
 	log  *logText
@@ -131,7 +131,7 @@ type server struct {
 
 // serve starts the server as a process and waits until it is ready. At the end of the test it is stopped, and its log and its
 // database are searched for secrets.
-func (d *deployment) serve(t testing.TB) *server {
+func (d *deployment) serve(t testing.TB) *process {
 	t.Helper()
 	s := d.start(t)
 	t.Cleanup(func() {
@@ -145,7 +145,7 @@ func (d *deployment) serve(t testing.TB) *server {
 }
 
 // start starts the server and does not wait for it.
-func (d *deployment) start(t testing.TB) *server {
+func (d *deployment) start(t testing.TB) *process {
 	t.Helper()
 	config, err := json.Marshal(d.settings)
 	if err != nil {
@@ -161,9 +161,9 @@ func (d *deployment) start(t testing.TB) *server {
 	return launch(t, cmd)
 }
 
-func launch(t testing.TB, cmd *exec.Cmd) *server {
+func launch(t testing.TB, cmd *exec.Cmd) *process {
 	t.Helper()
-	s := &server{cmd: cmd, log: newLogText(), done: make(chan struct{}), http: &http.Client{
+	s := &process{cmd: cmd, log: newLogText(), done: make(chan struct{}), http: &http.Client{
 		Transport: &http.Transport{MaxIdleConnsPerHost: 64}, Timeout: 2 * time.Minute,
 	}}
 	cmd.Stderr = s.log
@@ -177,7 +177,7 @@ func launch(t testing.TB, cmd *exec.Cmd) *server {
 	return s
 }
 
-func (s *server) waitReady(t testing.TB) {
+func (s *process) waitReady(t testing.TB) {
 	t.Helper()
 	var ready struct {
 		Message string `json:"msg"`
@@ -193,7 +193,7 @@ func (s *server) waitReady(t testing.TB) {
 }
 
 // stop ends the process in order, once, and looks at what it has logged.
-func (s *server) stop(t testing.TB) {
+func (s *process) stop(t testing.TB) {
 	t.Helper()
 	s.http.CloseIdleConnections()
 	_ = s.cmd.Process.Signal(syscall.SIGTERM) // which may have ended already
@@ -224,7 +224,7 @@ type answer struct {
 }
 
 // send makes one request, and looks for secrets in its answer. An empty token sends no credential.
-func (s *server) send(t testing.TB, method, path, token, contentType string, body []byte) answer {
+func (s *process) send(t testing.TB, method, path, token, contentType string, body []byte) answer {
 	t.Helper()
 	a, err := s.try(t.Context(), method, path, token, contentType, body)
 	if err != nil {
@@ -235,7 +235,7 @@ func (s *server) send(t testing.TB, method, path, token, contentType string, bod
 
 var errGaveAway = errors.New("the answer gives a secret away")
 
-func (s *server) try(ctx context.Context, method, path, token, contentType string, body []byte) (answer, error) {
+func (s *process) try(ctx context.Context, method, path, token, contentType string, body []byte) (answer, error) {
 	req, err := http.NewRequestWithContext(ctx, method, s.url+path, bytes.NewReader(body))
 	if err != nil {
 		return answer{}, err

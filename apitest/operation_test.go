@@ -157,7 +157,7 @@ func lower(v any, members ...string) any {
 
 // rest calls one of the seven methods over REST, and holds request and answer to what both promise: the error's form, the request
 // id, and openapi.json.
-func (s *server) rest(t testing.TB, method, token string, input []byte) outcome {
+func (s *process) rest(t testing.TB, method, token string, input []byte) outcome {
 	t.Helper()
 	a := s.send(t, http.MethodPost, restPath+method, token, typeJSON, input)
 	out := readREST(t, a)
@@ -197,7 +197,7 @@ func readREST(t testing.TB, a answer) outcome {
 }
 
 // graphql asks for the same over GraphQL.
-func (s *server) graphql(t testing.TB, method, token string, input map[string]any) outcome {
+func (s *process) graphql(t testing.TB, method, token string, input map[string]any) outcome {
 	t.Helper()
 	op, known := operations()[method]
 	if !known {
@@ -223,7 +223,7 @@ func (s *server) graphql(t testing.TB, method, token string, input map[string]an
 }
 
 // execute runs a document; the outcome's data is that of the response.
-func (s *server) execute(t testing.TB, token, document string, variables map[string]any) outcome {
+func (s *process) execute(t testing.TB, token, document string, variables map[string]any) outcome {
 	t.Helper()
 	body, err := json.Marshal(map[string]any{"query": document, "variables": variables})
 	if err != nil {

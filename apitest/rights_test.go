@@ -139,7 +139,7 @@ func rightsCases() map[string]rightsCase {
 
 // rightsWorld has two tenants with one of everything.
 type rightsWorld struct {
-	server        *server
+	server        *process
 	db            *postgres.DB
 	tenant, other string
 	tokens        map[string]string
@@ -288,7 +288,7 @@ func (w *rightsWorld) ask(t *testing.T, c rightsCase, token, tenant, id string) 
 }
 
 // firstEvent opens an event stream and gives its first message as if it were the answer.
-func (s *server) firstEvent(t testing.TB, token string, body []byte) answer {
+func (s *process) firstEvent(t testing.TB, token string, body []byte) answer {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
