@@ -96,7 +96,7 @@ func (r *Reconciler) nothingFound(w *work) outcome {
 	if w.repeatable() {
 		return cleaned(model.CleanupReleased)
 	}
-	return r.blocked(w, provider.Errorf(provider.NotFound, "Whether the provider took the order is not known, and it cannot be looked up.")).
+	return r.blocked(provider.Errorf(provider.NotFound, "Whether the provider took the order is not known, and it cannot be looked up.")).
 		with(fields{"wait_reason": model.ClaimUncertain})
 }
 
@@ -114,7 +114,7 @@ func (r *Reconciler) cleanupFailure(ctx context.Context, w *work, err error) (ou
 	case e.Class.Retryable(), e.Class == provider.SecretUnresolved:
 		return r.cleanupRetry(w, err), nil
 	default:
-		return r.blocked(w, e), nil
+		return r.blocked(e), nil
 	}
 }
 
@@ -131,7 +131,7 @@ func (r *Reconciler) cleanupRetry(w *work, err error) outcome {
 }
 
 // blocked needs a person, and looks again now and then whether one has acted.
-func (r *Reconciler) blocked(w *work, e *provider.Error) outcome {
+func (r *Reconciler) blocked(e *provider.Error) outcome {
 	return outcome{kind: waits, pause: pause{
 		d: r.Timing.CleanupMax, step: "waiting for somebody to give the machine back", reason: waitReason(e.Class),
 		err: printable(e.Message, maxMessage),

@@ -56,14 +56,15 @@ func (r *Reconciler) failedCall(ctx context.Context, w *work, err error) (outcom
 		return outcome{}, err // our database, not the provider
 	}
 	e := classed(err)
-	switch {
-	case e.Class == provider.Auth || e.Class == provider.Forbidden:
+	switch e.Class {
+	case provider.Auth, provider.Forbidden:
 		if !w.ordered() {
 			return fail(model.CredentialsRejected, e.Message, nil), nil
 		}
 		return refused(e.Message), nil
-	case e.Class == provider.RateLimited:
+	case provider.RateLimited:
 		return r.rateLimited(w, e), nil
+	default:
 	}
 	if reason, ends := reasons[e.Class]; ends {
 		return fail(reason, e.Message, e.Log), nil
