@@ -64,12 +64,33 @@ func (p presenter) problemOf(ctx context.Context, err error, located, out *gqler
 // path says which, and that is no path of the response.
 func badRequest(located, out *gqlerror.Error) *problem.Error {
 	if len(located.Path) < 2 || located.Path[0] != ast.PathName("variable") {
-		return problem.New(problem.InvalidInput, "%s", located.Message)
+		return problem.New(problem.InvalidInput, "%s", withoutValue(located.Message))
 	}
 	out.Path = nil
 	var issues problem.Issues
-	issues.Add("variables."+located.Path[1:].String(), "%s", located.Message)
+	issues.Add("variables."+located.Path[1:].String(), "%s", withoutValue(located.Message))
 	return problem.From(issues.Err())
+}
+
+// withoutValue takes out of a message of the parser or the validator what it repeats of the request: it may be a secret that was written in the
+// wrong place. The error's location still tells where it stands.
+func withoutValue(message string) string {
+	if head, _, ok := strings.Cut(message, ", found "); ok {
+		return head + "."
+	}
+	if head, _, ok := strings.Cut(message, " value: "); ok {
+		return head + " value."
+	}
+	if i := strings.LastIndex(message, "\" does not exist in "); i >= 0 {
+		return "The value" + message[i+1:]
+	}
+	if i := strings.LastIndex(message, " is not a valid "); i >= 0 {
+		return "The value" + message[i:]
+	}
+	if kind, _, ok := strings.Cut(message, " \""); ok && strings.HasPrefix(kind, "Unexpected ") {
+		return kind + "."
+	}
+	return message
 }
 
 // badArgument is the problem with an argument that its type refused. gqlgen reports the field's path with the argument's
