@@ -84,11 +84,11 @@ func TestMachinesBecomeHosts(t *testing.T) {
 	}
 	again := alice.awaitRun(alice.bootstrap("machineId", "m2", "again"), "JOINED")
 	checkWay(t, again, byMachine)
+	alice.awaitHeartbeat(again.HostID)
 	checkJoined(t, hosts[1])
 	if again.HostID == removed.HostID || hosts[1].Run("cat /var/lib/bcd/cert.pem") == certificate {
 		t.Error("the machine joined again as the host that it was")
 	}
-	alice.awaitHeartbeat(again.HostID)
 }
 
 // onlyOffer is the offer that both machines make together.
@@ -161,7 +161,7 @@ func checkTokenIsOnlyInItsFile(t testing.TB, h *netns.Host) string {
 	for where, script := range map[string]string{
 		"arguments and environments": "cat /proc/[0-9]*/cmdline /proc/[0-9]*/environ",
 		"logs":                       "cat /var/log/bcd*",
-		"other files of the agent":   "find /etc/bcd /var/lib/bcd /etc/init.d/bcd /usr/local/bin -type f ! -name join-token ! -name bcd -exec cat {} +",
+		"other files of the agent":   "find /etc/bcd /var/lib/bcd /etc/init.d/bcd -type f ! -name join-token -exec cat {} +",
 	} {
 		out, _ := h.Try(script) // a process may end while we look
 		if len(out) == 0 {
