@@ -14,6 +14,7 @@ import (
 	"github.com/vektah/gqlparser/v2/gqlerror"
 
 	"better/compute/internal/problem"
+	"better/compute/internal/strictjson"
 )
 
 // The media types of the GraphQL-over-HTTP specification, and of Server-Sent Events.
@@ -123,7 +124,7 @@ func queryParams(raw string) (*graphql.RawParams, error) {
 		if text == "" {
 			continue
 		}
-		if object[name], err = parseJSON([]byte(text)); err != nil {
+		if object[name], err = strictjson.Parse([]byte(text)); err != nil {
 			return nil, problem.New(problem.InvalidInput, "The parameter %s cannot be read: %s.", name, err)
 		}
 	}

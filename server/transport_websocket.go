@@ -14,6 +14,7 @@ import (
 
 	"better/compute/authz"
 	"better/compute/internal/problem"
+	"better/compute/internal/strictjson"
 )
 
 const socketSubprotocol = "graphql-transport-ws"
@@ -210,7 +211,7 @@ func parseMessage(kind websocket.MessageType, data []byte) (incoming, bool) {
 	if kind != websocket.MessageText {
 		return incoming{}, false
 	}
-	v, err := parseJSON(data)
+	v, err := strictjson.Parse(data)
 	object, isObject := v.(map[string]any)
 	if err != nil || !isObject {
 		return incoming{}, false

@@ -39,16 +39,17 @@ func Parse(data []byte) (any, error) {
 	return v, nil
 }
 
+// value reads what stands inside depth objects and arrays.
 func value(dec *json.Decoder, depth int) (any, error) {
-	if depth > MaxDepth {
-		return nil, fmt.Errorf("it nests deeper than %d", MaxDepth)
-	}
 	tok, err := dec.Token()
 	if err != nil {
 		return nil, errors.New("it is not well-formed JSON")
 	}
 	switch tok := tok.(type) {
 	case json.Delim:
+		if depth == MaxDepth {
+			return nil, fmt.Errorf("it nests deeper than %d", MaxDepth)
+		}
 		if tok == '[' {
 			return array(dec, depth)
 		}

@@ -15,9 +15,10 @@ func TestParse(t *testing.T) {
 	}{
 		{"object", `{"a":[1,"x",null,true,{"b":1e3}]}`, true},
 		{"deepest", deep(MaxDepth), true},
+		{"deepest, with something inside", strings.Replace(deep(MaxDepth), "[]", "[1]", 1), true},
 		{"surrogate pair", `"\ud83d\ude00"`, true},
 		{"escaped backslash before u", `"\\ud800"`, true},
-		{"too deep", deep(MaxDepth + 2), false},
+		{"too deep", deep(MaxDepth + 1), false},
 		{"duplicate key", `{"a":1,"a":2}`, false},
 		{"duplicate key by escape", `{"a":1,"\u0061":2}`, false},
 		{"nested duplicate key", `{"x":[{"a":1,"a":2}]}`, false},
