@@ -1,6 +1,7 @@
 package server
 
 import (
+	"errors"
 	"fmt"
 	"net/url"
 	"strings"
@@ -77,6 +78,14 @@ func defaultLimits() Limits {
 		PointsPerSecond: 20_000,
 		PointsAtMost:    100_000,
 	}
+}
+
+// Check judges a configuration, the files that it names included. A joined error has one line for each setting that is wrong,
+// which starts with its name.
+func (c Config) Check() error {
+	_, limits := c.Limits.withDefaults()
+	_, operations := loadOperations(c.PersistedOperations)
+	return errors.Join(limits, checkOrigins(c.AllowedOrigins), operations)
 }
 
 // checkOrigins holds each to the form in which browsers send it, since it is compared as text: no path, no wildcard.

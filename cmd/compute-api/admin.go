@@ -141,11 +141,11 @@ func pkiCommand() *cobra.Command {
 	return cmd
 }
 
-// simCommand runs the simulated cloud as a process of its own, for tests that kill it or the server alone.
+// simCommand runs the simulated cloud as a process of its own, so that server and cloud can be stopped apart.
 func simCommand() *cobra.Command {
 	var listen, dir, agent string
 	var delay time.Duration
-	cmd := &cobra.Command{Use: "sim", Short: "Run the simulated cloud alone", Args: cobra.NoArgs, Hidden: true,
+	cmd := &cobra.Command{Use: "sim", Short: "Run the simulated cloud alone", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return cloud.Serve(cmd.Context(), listen, cloud.Options{
 				Dir: dir, AgentBinary: agent, ReadyDelay: delay, InstallDelay: delay, Log: newLog(cmd),

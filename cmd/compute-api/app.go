@@ -35,17 +35,19 @@ import (
 
 // app is a whole server, wired and not yet started.
 type app struct {
-	config   config
-	log      *slog.Logger
-	database *embedded.Server // nil where the configuration names a database
-	db       *postgres.DB
-	decider  *authz.Decider
-	hub      *event.Hub
-	secrets  *secret.Service
-	pools    *pool.Service
-	worker   *bootstrap.Worker // nil in a deployment that is not set up for bootstraps
-	api      *server.Server
-	agents   *http.Server // nil likewise
+	config    config
+	log       *slog.Logger
+	secretKey *secret.Key      // nil where there is no built-in store
+	ca        *pki.CA          // nil where no agent is installed
+	database  *embedded.Server // nil where the configuration names a database
+	db        *postgres.DB
+	decider   *authz.Decider
+	hub       *event.Hub
+	secrets   *secret.Service
+	pools     *pool.Service
+	worker    *bootstrap.Worker // nil in a deployment that is not set up for bootstraps
+	api       *server.Server
+	agents    *http.Server // nil likewise
 
 	apiListener   net.Listener
 	agentListener net.Listener
@@ -65,6 +67,9 @@ func (a *app) open(ctx context.Context) error {
 	if err := os.MkdirAll(a.config.StateDir, 0o755); err != nil {
 		return fmt.Errorf("stateDir: %w", err)
 	}
+	if err := a.loadKeys(); err != nil {
+		return err
+	}
 	if err := a.listen(ctx); err != nil {
 		return err
 	}
@@ -72,6 +77,26 @@ func (a *app) open(ctx context.Context) error {
 		return err
 	}
 	return a.wire()
+}
+
+// loadKeys reads the key files before anything is started, and says all that is wrong with them.
+func (a *app) loadKeys() error {
+	var problems configError
+	var err error
+	if path := a.config.Secrets.Store.KeyFile; path != "" {
+		if a.secretKey, err = secret.LoadKey(path); err != nil {
+			problems = append(problems, "secrets.store.keyFile: "+err.Error())
+		}
+	}
+	if a.config.Bootstrap != nil {
+		if a.ca, err = pki.Load(a.config.pkiDir()); err != nil {
+			problems = append(problems, "pki.dir: "+err.Error()+" (compute-api pki init makes one)")
+		}
+	}
+	if len(problems) > 0 {
+		return problems
+	}
+	return nil
 }
 
 func (a *app) listen(ctx context.Context) (err error) {
@@ -126,9 +151,9 @@ func (a *app) wire() error {
 		return err
 	}
 	a.hub = event.NewHub(a.db, a.log)
-	if a.secrets, err = a.secretService(); err != nil {
-		return err
-	}
+	a.secrets = secret.New(secret.Deps{
+		DB: a.db, Authz: a.decider, Key: a.secretKey, EnvAllow: a.config.Secrets.Env.Allow, LookupEnv: os.LookupEnv,
+	})
 	registry, err := a.registry()
 	if err != nil {
 		return err
@@ -137,10 +162,7 @@ func (a *app) wire() error {
 		DB: a.db, Authz: a.decider, Registry: registry, Secrets: a.secrets, Log: a.log,
 	})
 	a.pools = pool.New(pool.Deps{DB: a.db, Authz: a.decider})
-	ca, options, err := a.bootstrapOptions()
-	if err != nil {
-		return err
-	}
+	options := a.bootstrapOptions()
 	deps := bootstrap.Deps{
 		DB: a.db, Authz: a.decider, Log: a.log, Options: options, Accounts: accounts, Pools: a.pools, Timing: a.config.timing(),
 	}
@@ -149,13 +171,13 @@ func (a *app) wire() error {
 		return err
 	}
 	hosts := host.New(host.Deps{
-		DB: a.db, Authz: a.decider, CA: ca, MarkJoined: bootstrap.MarkJoined, Log: a.log, Heartbeat: a.config.Agent.Heartbeat,
+		DB: a.db, Authz: a.decider, CA: a.ca, MarkJoined: bootstrap.MarkJoined, Log: a.log, Heartbeat: a.config.Agent.Heartbeat,
 	})
 	if options != nil {
 		if a.worker, err = bootstrap.NewWorker(bootstrap.NewReconciler(deps), a.config.Bootstrap.Workers); err != nil {
 			return err
 		}
-		a.agents = host.NewServer(hosts, ca, a.log)
+		a.agents = host.NewServer(hosts, a.ca, a.log)
 	}
 	return a.wireServer(accounts, runs, hosts)
 }
@@ -173,18 +195,6 @@ func (a *app) wireServer(accounts *provideraccount.Service, runs *bootstrap.Serv
 	return err
 }
 
-func (a *app) secretService() (*secret.Service, error) {
-	deps := secret.Deps{DB: a.db, Authz: a.decider, EnvAllow: a.config.Secrets.Env.Allow, LookupEnv: os.LookupEnv}
-	if a.config.Secrets.Store.KeyFile != "" {
-		key, err := secret.LoadKey(a.config.Secrets.Store.KeyFile)
-		if err != nil {
-			return nil, configError{"secrets.store.keyFile: " + err.Error()}
-		}
-		deps.Key = key
-	}
-	return secret.New(deps), nil
-}
-
 func (a *app) registry() (*provider.Registry, error) {
 	all := make([]provider.Driver, len(a.config.Providers))
 	for i, entry := range a.config.Providers {
@@ -197,19 +207,15 @@ func (a *app) registry() (*provider.Registry, error) {
 	return provider.NewRegistry(all...)
 }
 
-// bootstrapOptions loads the PKI. Without a bootstrap section there is neither, and every bootstrap is refused with INVALID_CONFIG.
-func (a *app) bootstrapOptions() (*pki.CA, *bootstrap.Options, error) {
+// bootstrapOptions is nil without a bootstrap section: every bootstrap is then refused with INVALID_CONFIG.
+func (a *app) bootstrapOptions() *bootstrap.Options {
 	b := a.config.Bootstrap
 	if b == nil {
-		return nil, nil, nil
+		return nil
 	}
-	ca, err := pki.Load(a.config.pkiDir())
-	if err != nil {
-		return nil, nil, configError{"pki.dir: " + err.Error() + " (compute-api pki init makes one)"}
+	return &bootstrap.Options{
+		JoinURL: b.AgentURL, CAPin: a.ca.Pin(), TokenTTL: b.TokenTTL, AgentBinary: agentBinaries(b.AgentBinaries),
 	}
-	return ca, &bootstrap.Options{
-		JoinURL: b.AgentURL, CAPin: ca.Pin(), TokenTTL: b.TokenTTL, AgentBinary: agentBinaries(b.AgentBinaries),
-	}, nil
 }
 
 // agentBinaries opens bcd-linux-<arch> in the directory.
@@ -239,7 +245,7 @@ func (a *app) run(ctx context.Context, started func(context.Context) error) erro
 		group.Go(func() error { return serveAgents(ctx, a.agents, a.agentListener) })
 	}
 	if a.database != nil {
-		group.Go(func() error { return watchDatabase(ctx, a.database) })
+		group.Go(func() error { return a.keepDatabase(ctx) })
 	}
 	return group.Wait()
 }
@@ -329,12 +335,25 @@ func serveAgents(ctx context.Context, s *http.Server, ln net.Listener) error {
 	return nil
 }
 
-func watchDatabase(ctx context.Context, s *embedded.Server) error {
-	select {
-	case <-ctx.Done():
-		return nil
-	case <-s.Done():
-		return errors.New("the embedded database ended by itself")
+// keepDatabase starts the embedded database again when it ends by itself. Meanwhile requests are answered UNAVAILABLE, as with any
+// database that is away.
+func (a *app) keepDatabase(ctx context.Context) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-a.database.Done():
+		}
+		a.log.ErrorContext(ctx, "the embedded database ended by itself; starting it again")
+		_ = a.database.Stop(ctx) // nothing runs any more; this gives back its lock
+		again, err := embedded.Start(ctx, embedded.Options{StateDir: a.config.StateDir, Log: a.log})
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("starting the embedded database again: %w", err)
+		}
+		a.database = again
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"reflect"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -225,8 +226,16 @@ func decodeProblems(err error) configError {
 	return lines
 }
 
-// unquoteKey makes "'a.b' expected ..." into "a.b: expected ...", as the other problems read.
+// unquoteKey makes "'a.b' expected ..." into "a.b: expected ...", and "'a' has invalid keys: b" into "a.b: is no key", as the other
+// problems read.
 func unquoteKey(line string) string {
+	if at, unknown, ok := strings.Cut(line, "' has invalid keys: "); ok {
+		section := strings.TrimPrefix(at, "'") + "."
+		if section == "main.config." { // the type's name: the file's top
+			section = ""
+		}
+		return section + strings.ReplaceAll(unknown, ", ", ": is no key; "+section) + ": is no key"
+	}
 	if key, rest, ok := strings.Cut(strings.TrimPrefix(line, "'"), "' "); ok && strings.HasPrefix(line, "'") && key != "" {
 		return key + ": " + rest
 	}
@@ -279,17 +288,24 @@ func (l leaf) parse(text string) (any, error) {
 	if l.typ.Kind() == reflect.String || l.typ == reflect.TypeFor[time.Duration]() {
 		return text, nil
 	}
+	if l.typ.Kind() == reflect.Int || l.typ.Kind() == reflect.Int32 {
+		n, err := strconv.ParseInt(text, 10, 32)
+		if err != nil {
+			return nil, errors.New("must be a whole number")
+		}
+		return int(n), nil
+	}
 	var v any
 	if err := json.Unmarshal([]byte(text), &v); err != nil {
-		return nil, errors.New("must be a number, true, false or a JSON list")
-	}
-	if f, ok := v.(float64); ok {
-		return int(f), nil
+		return nil, errors.New("must be true, false or a JSON list")
 	}
 	return v, nil
 }
 
 var (
+	callerPattern      = regexp.MustCompile(`^(user|service):[!-~]{1,256}$`)
+	groupPattern       = regexp.MustCompile(`^group:[!-~]{1,256}$`)
+	variablePattern    = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,255}$`)
 	tokenPattern       = regexp.MustCompile(`^[!-~]{8,1000}$`)
 	trustDomainPattern = regexp.MustCompile(`^[a-z0-9]([a-z0-9.-]{0,250}[a-z0-9])?$`)
 )
@@ -317,11 +333,32 @@ func (c *config) problems() configError {
 	if c.Agent.Heartbeat < time.Second || c.Agent.Heartbeat > time.Hour { // what agents take
 		add("agent.heartbeat", "must be 1s to 1h, not %s", c.Agent.Heartbeat)
 	}
+	for i, name := range c.Secrets.Env.Allow {
+		if !variablePattern.MatchString(name) {
+			add(fmt.Sprintf("secrets.env.allow[%d]", i), "%q is not the name of a variable", name)
+		}
+	}
 	c.authProblems(add)
 	c.providerProblems(add)
 	c.bootstrapProblems(add)
+	c.edgeProblems(add)
 	slices.Sort(p)
 	return p
+}
+
+// edgeProblems are those that the edge itself knows.
+func (c *config) edgeProblems(add func(key, format string, args ...any)) {
+	err := c.serverConfig().Check()
+	if err == nil {
+		return
+	}
+	for line := range strings.Lines(err.Error()) {
+		key, problem, _ := strings.Cut(strings.TrimSpace(line), ": ")
+		if !strings.HasPrefix(key, "limits.") {
+			key = "graphql." + key
+		}
+		add(key, "%s", problem)
+	}
 }
 
 func (c *config) authProblems(add func(key, format string, args ...any)) {
@@ -335,12 +372,12 @@ func (c *config) authProblems(add func(key, format string, args ...any)) {
 			add(key+".token", "is the same as an earlier one")
 		}
 		seen[t.Token] = true
-		if !strings.HasPrefix(t.Subject, "user:") && !strings.HasPrefix(t.Subject, "service:") {
-			add(key+".subject", "%q must start with user: or service:", t.Subject)
+		if !callerPattern.MatchString(t.Subject) {
+			add(key+".subject", "%q must be user:<name> or service:<name>", t.Subject)
 		}
 		for j, g := range t.Groups {
-			if !strings.HasPrefix(g, "group:") {
-				add(fmt.Sprintf("%s.groups[%d]", key, j), "%q must start with group:", g)
+			if !groupPattern.MatchString(g) {
+				add(fmt.Sprintf("%s.groups[%d]", key, j), "%q must be group:<name>", g)
 			}
 		}
 	}
@@ -378,7 +415,7 @@ func (c *config) bootstrapProblems(add func(key, format string, args ...any)) {
 	if b == nil {
 		return
 	}
-	if u, err := url.Parse(b.AgentURL); b.AgentURL != "" && (err != nil || u.Scheme != "https" || u.Host == "") {
+	if u, err := url.Parse(b.AgentURL); b.AgentURL != "" && (err != nil || b.AgentURL != "https://"+u.Host || u.Host == "") {
 		add("bootstrap.agentURL", "must be the https URL at which machines reach the agent listener, not %q", b.AgentURL)
 	}
 	if info, err := os.Stat(b.AgentBinaries); err != nil || !info.IsDir() {
