@@ -74,7 +74,10 @@ func (w *Watcher) Watch(ctx context.Context, in WatchInput) (*Stream, error) {
 	go func() {
 		defer close(s.changes)
 		defer sub.Close()
-		s.err = v.follow(ctx, s.changes, sub)
+		err := v.follow(ctx, s.changes, sub)
+		if ctx.Err() == nil { // a reader that left is told nothing
+			s.err = err
+		}
 	}()
 	return s, nil
 }
@@ -114,7 +117,10 @@ func (w *Watcher) admit(ctx context.Context, in WatchInput) (*view, error) {
 		v.accountID = *in.AccountID
 	}
 	if in.BootstrapID == nil {
-		return v, v.allowed(ctx)
+		if err := v.allowed(ctx); err != nil {
+			return nil, err
+		}
+		return v, v.checkAfter(ctx)
 	}
 	r, err := w.Runs.find(ctx, model.ProvidersRead, in.TenantID, *in.BootstrapID)
 	if err != nil {
@@ -124,7 +130,21 @@ func (w *Watcher) admit(ctx context.Context, in WatchInput) (*view, error) {
 		return nil, problem.New(problem.NotFound, "There is no such bootstrap.")
 	}
 	v.bootstrapID, v.accountID = r.ID, r.AccountID
-	return v, nil
+	return v, v.checkAfter(ctx)
+}
+
+// checkAfter refuses a cursor that no event of this database can have given: events would be taken for seen that were not.
+func (v *view) checkAfter(ctx context.Context) error {
+	if v.after == nil {
+		return nil
+	}
+	begun, err := event.Begun(ctx, v.DB.DB, *v.after)
+	if err != nil || begun {
+		return err
+	}
+	var issues problem.Issues
+	issues.Add("after", "is not the cursor of an event of this database: read the bootstraps again and follow anew")
+	return issues.Err()
 }
 
 // allowed decides whether the caller may have the stream at all.
@@ -171,6 +191,9 @@ func (v *view) follow(ctx context.Context, out chan<- *model.BootstrapStatusChan
 			if !open {
 				return problem.New(problem.RateLimited, "The stream was closed because its reader did not keep up. Go on from the last cursor.").
 					With("reason", "slow_reader").With("retryAfterSeconds", 1)
+			}
+			if !v.position.Before(e.Position) {
+				continue // seen already: the cursor came from a replica that was ahead of this one
 			}
 			done, err := v.send(ctx, out, e)
 			if done || err != nil {

@@ -125,6 +125,16 @@ func Latest(ctx context.Context, db bun.IDB, tenantID, bootstrapID string, upTo 
 	return events[0], nil
 }
 
+// Begun reports whether the transaction of a position has begun in this database, as that of every event has.
+func Begun(ctx context.Context, db bun.IDB, p Position) (bool, error) {
+	var begun bool
+	err := db.NewRaw("SELECT ?::xid8 < pg_snapshot_xmax(pg_current_snapshot())", p.xid()).Scan(ctx, &begun)
+	if err != nil {
+		return false, postgres.Translate(fmt.Errorf("comparing a position: %w", err))
+	}
+	return begun, nil
+}
+
 // Prune deletes events that are older than the retention, and an hour more, so that a cursor whose age is checked against the
 // retention never points at a gap.
 func Prune(ctx context.Context, db bun.IDB) error {

@@ -133,6 +133,12 @@ func (h *Hub) follow(ctx context.Context) error {
 	}
 }
 
+// StartAt makes the hub begin at a position instead of at the present. Call it before Run.
+func (h *Hub) StartAt(p Position) {
+	h.position = p
+	close(h.started)
+}
+
 // start finds where the outbox stands, once in the life of the hub: everything before the oldest running transaction is behind
 // the horizon.
 func (h *Hub) start(ctx context.Context, conn *pgx.Conn) error {

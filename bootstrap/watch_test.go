@@ -1,0 +1,334 @@
+package bootstrap
+
+import (
+	"context"
+	"log/slog"
+	"runtime"
+	"testing"
+	"time"
+
+	"better/compute/internal/event"
+	"better/compute/internal/id"
+	"better/compute/internal/problem"
+	"better/compute/model"
+)
+
+// watching is a bench whose events are read.
+type watching struct {
+	*bench
+	watcher *Watcher
+}
+
+func setupWatch(t *testing.T) *watching {
+	t.Helper()
+	b := setup(t, model.ClaimToken)
+	w := &watching{bench: b, watcher: &Watcher{Runs: b.service, Hub: event.NewHub(b.db, slog.New(slog.DiscardHandler))}}
+	ctx, cancel := context.WithCancel(context.Background())
+	running := make(chan struct{}, 2)
+	go func() { _ = w.watcher.Hub.Run(ctx); running <- struct{}{} }()
+	go func() { _ = b.deps.Authz.Run(ctx); running <- struct{}{} }()
+	t.Cleanup(func() {
+		cancel()
+		<-running
+		<-running
+	})
+	return w
+}
+
+func (w *watching) watch(ctx context.Context, in WatchInput) *Stream {
+	w.t.Helper()
+	ctx, cancel := context.WithCancel(ctx)
+	w.t.Cleanup(cancel)
+	s, err := w.watcher.Watch(ctx, in)
+	if err != nil {
+		w.t.Fatalf("Watch: %v", err)
+	}
+	return s
+}
+
+func (w *watching) next(s *Stream) *model.BootstrapStatusChange {
+	w.t.Helper()
+	select {
+	case c, open := <-s.Changes:
+		if !open {
+			w.t.Fatalf("the stream ended: %v", s.Err())
+		}
+		return c
+	case <-time.After(20 * time.Second):
+		w.t.Fatal("no change came")
+	}
+	return nil
+}
+
+func (w *watching) end(s *Stream) error {
+	w.t.Helper()
+	select {
+	case c, open := <-s.Changes:
+		if open {
+			w.t.Fatalf("a change came instead of the end: %+v", c)
+		}
+	case <-time.After(20 * time.Second):
+		w.t.Fatal("the stream does not end")
+	}
+	return s.Err()
+}
+
+// rest reads changes until the stream ends well, and gives what they say.
+func (w *watching) rest(s *Stream) (states []string, cursors []string) {
+	w.t.Helper()
+	for c := range s.Changes {
+		from := ""
+		if c.From != nil {
+			from = string(*c.From)
+		}
+		states = append(states, from+">"+string(c.To))
+		cursors = append(cursors, c.Cursor)
+	}
+	if err := s.Err(); err != nil {
+		w.t.Fatalf("the stream ended with %v", err)
+	}
+	return states, cursors
+}
+
+func (w *watching) through(runID string) {
+	w.driveToStatus(runID, model.Installed)
+	w.mustJoin(runID)
+}
+
+var joinedStates = []string{ //nolint:gochecknoglobals // a table
+	">claiming", "claiming>identifying", "identifying>preparing", "preparing>installing", "installing>installed", "installed>joined",
+}
+
+func TestWatchTellsEveryTransitionOnceAndEnds(t *testing.T) {
+	t.Parallel()
+	w := setupWatch(t)
+	runID := w.start(w.offer("k"))
+	s := w.watch(w.ctx, WatchInput{TenantID: tenant, BootstrapID: &runID})
+	go w.through(runID)
+	states, cursors := w.rest(s)
+	equal(t, "changes", states, joinedStates)
+
+	// From every cursor, what follows comes and nothing else; the stream ends after the final state, also when that was seen.
+	for i, cursor := range cursors {
+		again, _ := w.rest(w.watch(w.ctx, WatchInput{TenantID: tenant, BootstrapID: &runID, After: &cursor}))
+		if len(again) == 0 && i == len(cursors)-1 {
+			continue
+		}
+		equal(t, "changes after "+states[i], again, joinedStates[i+1:])
+	}
+	present, _ := w.rest(w.watch(w.ctx, WatchInput{TenantID: tenant, BootstrapID: &runID}))
+	equal(t, "changes of a final run", present, []string{">joined"})
+}
+
+func TestWatchStartsWithThePresentState(t *testing.T) {
+	t.Parallel()
+	w := setupWatch(t)
+	runID := w.start(w.offer("k"))
+	w.driveToStatus(runID, model.Preparing)
+	s := w.watch(w.ctx, WatchInput{TenantID: tenant, BootstrapID: &runID})
+	// The outbox may lag behind the row, so the first message may be an earlier state: then the transitions follow.
+	var states []model.BootstrapStatus
+	for len(states) == 0 || states[len(states)-1] != model.Preparing {
+		c := w.next(s)
+		if (c.From == nil) != (len(states) == 0) {
+			t.Errorf("change %d goes from %v", len(states), c.From)
+		}
+		if len(states) > 0 && *c.From != states[len(states)-1] {
+			t.Errorf("after %s comes a change from %s", states[len(states)-1], *c.From)
+		}
+		states = append(states, c.To)
+	}
+	w.through(runID)
+	rest, _ := w.rest(s)
+	equal(t, "changes", rest, []string{"preparing>installing", "installing>installed", "installed>joined"})
+}
+
+// A run whose events are gone is told from its row.
+func TestWatchOfARunOlderThanTheRetention(t *testing.T) {
+	t.Parallel()
+	w := setupWatch(t)
+	runID := w.start(w.machine("box", "k"))
+	w.exec("DELETE FROM events")
+	w.exec("UPDATE bootstraps SET state_since = now() - interval '8 days' WHERE id = ?", runID)
+	s := w.watch(w.ctx, WatchInput{TenantID: tenant, BootstrapID: &runID})
+	if c := w.next(s); c.To != model.Identifying || c.From != nil {
+		t.Errorf("the first change is %+v", c)
+	}
+	w.driveToStatus(runID, model.Preparing)
+	if c := w.next(s); c.To != model.Preparing {
+		t.Errorf("the second change is %+v", c)
+	}
+}
+
+func TestWatchOfATenantShowsOnlyWhatTheCallerMayRead(t *testing.T) {
+	t.Parallel()
+	w := setupWatch(t)
+	other := id.New("pacct")
+	w.exec("INSERT INTO provider_accounts (id, tenant_id, provider, name, config, created_by) SELECT ?, tenant_id, provider, 'other', config, 'test' FROM provider_accounts", other)
+	w.grant("user:one", "provider-viewer", "compute-provider-account/"+w.account)
+	w.exec("INSERT INTO role_bindings (subject, role, object, effect) VALUES ('user:most', 'provider-viewer', ?, 'deny')", "compute-provider-account/"+other)
+	w.grant("user:most", "provider-viewer", "compute-tenant/"+tenant)
+	one := w.watch(as(t.Context(), "user:one"), WatchInput{TenantID: tenant})
+	most := w.watch(as(t.Context(), "user:most"), WatchInput{TenantID: tenant})
+	all := w.watch(w.ctx, WatchInput{TenantID: tenant})
+
+	hidden := w.offer("hidden")
+	hidden.AccountID = other
+	hiddenRun, shownRun := w.start(hidden), w.start(w.offer("shown"))
+	for name, s := range map[string]*Stream{"item grant": one, "item denial": most} {
+		if c := w.next(s); c.Bootstrap.ID != shownRun {
+			t.Errorf("%s: got a change of %s", name, c.Bootstrap.ID)
+		}
+	}
+	equal(t, "the owner's first change", w.next(all).Bootstrap.ID, hiddenRun)
+	equal(t, "the owner's second change", w.next(all).Bootstrap.ID, shownRun)
+}
+
+func TestWatchEndsWhenTheRightIsGone(t *testing.T) {
+	t.Parallel()
+	w := setupWatch(t)
+	w.grant("user:guest", "provider-viewer", "compute-tenant/"+tenant)
+	ctx := as(t.Context(), "user:guest")
+	runID := w.start(w.offer("k"))
+	streams := []*Stream{w.watch(ctx, WatchInput{TenantID: tenant}), w.watch(ctx, WatchInput{TenantID: tenant, AccountID: &w.account})}
+	one := w.watch(ctx, WatchInput{TenantID: tenant, BootstrapID: &runID})
+	w.next(one)
+	w.exec("DELETE FROM role_bindings WHERE subject = 'user:guest'")
+	for _, s := range append(streams, one) {
+		for range s.Changes { // what was on its way when the right went
+		}
+		wantCode(t, s.Err(), problem.Forbidden)
+	}
+}
+
+func TestWatchRefusals(t *testing.T) {
+	t.Parallel()
+	w := setupWatch(t)
+	runID := w.start(w.offer("k"))
+	s := w.watch(w.ctx, WatchInput{TenantID: tenant, BootstrapID: &runID})
+	fresh := w.next(s).Cursor
+	p, err := parseStreamCursor(fresh, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	old := streamCursor(p, time.Now().Add(-event.Retention-time.Minute))
+	future := streamCursor(event.Position{XID: 1 << 62}, time.Now())
+	none, strange, garbage, wrongID := id.New("boot"), id.New("pacct"), "garbage!", "boot_1"
+	w.grant("user:stranger", "tenant-admin", "compute-tenant/other")
+	for _, c := range []struct {
+		name string
+		ctx  context.Context
+		in   WatchInput
+		code problem.Code
+	}{
+		{"nobody", t.Context(), WatchInput{TenantID: tenant}, problem.Unauthenticated},
+		{"no rights", as(t.Context(), "user:nobody"), WatchInput{TenantID: tenant}, problem.Forbidden},
+		{"no rights on the account", as(t.Context(), "user:nobody"), WatchInput{TenantID: tenant, AccountID: &w.account}, problem.Forbidden},
+		{"no rights on the run", as(t.Context(), "user:nobody"), WatchInput{TenantID: tenant, BootstrapID: &runID}, problem.Forbidden},
+		{"another tenant", as(t.Context(), "user:stranger"), WatchInput{TenantID: tenant, BootstrapID: &runID}, problem.Forbidden},
+		{"another tenant's run", as(t.Context(), "user:stranger"), WatchInput{TenantID: "other", BootstrapID: &runID}, problem.NotFound},
+		{"no such run", w.ctx, WatchInput{TenantID: tenant, BootstrapID: &none}, problem.NotFound},
+		{"run of another account", w.ctx, WatchInput{TenantID: tenant, BootstrapID: &runID, AccountID: &strange}, problem.NotFound},
+		{"bad tenant", w.ctx, WatchInput{TenantID: "a b"}, problem.InvalidInput},
+		{"bad run", w.ctx, WatchInput{TenantID: tenant, BootstrapID: &wrongID}, problem.InvalidInput},
+		{"bad account", w.ctx, WatchInput{TenantID: tenant, AccountID: &wrongID}, problem.InvalidInput},
+		{"bad cursor", w.ctx, WatchInput{TenantID: tenant, After: &garbage}, problem.InvalidInput},
+		{"cursor of the future", w.ctx, WatchInput{TenantID: tenant, After: &future}, problem.InvalidInput},
+		{"old cursor", w.ctx, WatchInput{TenantID: tenant, After: &old}, problem.InvalidInput},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			ctx, cancel := context.WithCancel(c.ctx)
+			defer cancel()
+			_, err := w.watcher.Watch(ctx, c.in)
+			wantCode(t, err, c.code)
+		})
+	}
+}
+
+func TestWatchCutsOffAReaderThatDoesNotKeepUp(t *testing.T) {
+	t.Parallel()
+	w := setupWatch(t)
+	slow := w.watch(w.ctx, WatchInput{TenantID: tenant})
+	runID := w.start(w.offer("k"))
+	first := w.next(slow)
+	for range queueSize + 2 {
+		w.exec(`INSERT INTO events (tenant_id, type, bootstrap_id, account_id, data)
+			SELECT tenant_id, type, bootstrap_id, account_id, data FROM events WHERE bootstrap_id = ? LIMIT 1`, runID)
+	}
+	for deadline := time.Now().Add(20 * time.Second); w.watcher.Hub.Subscribers() > 0; {
+		if time.Now().After(deadline) {
+			t.Fatal("the slow reader is not cut off")
+		}
+		runtime.Gosched()
+	}
+	n := 0
+	for range slow.Changes {
+		n++
+	}
+	wantCode(t, slow.Err(), problem.RateLimited)
+	// It goes on from its last cursor without a loss.
+	again := w.watch(w.ctx, WatchInput{TenantID: tenant, After: &first.Cursor})
+	for range queueSize + 2 {
+		w.next(again)
+	}
+	if n > queueSize+2 {
+		t.Errorf("the slow reader got %d changes", n)
+	}
+}
+
+func TestWatchersLeaveNothingBehind(t *testing.T) {
+	t.Parallel()
+	w := setupWatch(t)
+	runID := w.start(w.offer("k"))
+	ctx, cancel := context.WithCancel(w.ctx)
+	var streams []*Stream
+	for range 20 {
+		s, err := w.watcher.Watch(ctx, WatchInput{TenantID: tenant, BootstrapID: &runID})
+		if err != nil {
+			t.Fatal(err)
+		}
+		streams = append(streams, s)
+	}
+	cancel()
+	for _, s := range streams {
+		for range s.Changes {
+		}
+		if err := s.Err(); err != nil {
+			t.Errorf("a stream that its reader left ended with %v", err)
+		}
+	}
+	equal(t, "open subscriptions", w.watcher.Hub.Subscribers(), 0)
+}
+
+// The cursor may come from a replica whose reader is ahead of this one's.
+func TestWatchResumesOnAReplicaThatIsBehind(t *testing.T) {
+	t.Parallel()
+	w := setupWatch(t)
+	runID := w.start(w.offer("k"))
+	s := w.watch(w.ctx, WatchInput{TenantID: tenant, BootstrapID: &runID})
+	w.next(s)
+	w.driveToStatus(runID, model.Identifying)
+	ahead := w.next(s)
+
+	behind := &Watcher{Runs: w.service, Hub: event.NewHub(w.db, slog.New(slog.DiscardHandler))}
+	p, err := parseStreamCursor(ahead.Cursor, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	behind.Hub.StartAt(event.Position{XID: p.XID - 1})
+	ctx, cancel := context.WithCancel(w.ctx)
+	done := make(chan struct{})
+	resumed, err := func() (*Stream, error) {
+		defer func() { go func() { defer close(done); _ = behind.Hub.Run(ctx) }() }()
+		return behind.Watch(ctx, WatchInput{TenantID: tenant, BootstrapID: &runID, After: &ahead.Cursor})
+	}()
+	t.Cleanup(func() { cancel(); <-done })
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.driveToStatus(runID, model.Preparing)
+	if c := w.next(resumed); c.To != model.Preparing {
+		t.Errorf("the first change after identifying is %s", c.To)
+	}
+}
