@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -163,9 +164,7 @@ func TestConcurrentBootstraps(t *testing.T) {
 	pool := member(r.must(t, "createPool", map[string]any{"tenantId": racedTenant, "name": "hosts", "class": "VPS_HOST", "agent": "BCD"}), "id")
 	run := func(more map[string]any) map[string]any {
 		in := map[string]any{"tenantId": racedTenant, "accountId": account, "poolId": pool, "idempotencyKey": "k"}
-		for name, v := range more {
-			in[name] = v
-		}
+		maps.Copy(in, more)
 		return in
 	}
 	tokens := watchJoinTokens(t, r.cloudDir)

@@ -124,8 +124,10 @@ func rightsCases() map[string]rightsCase {
 		"Mutation.grantRole":       {ofBinding, `mutation($id: String!) { grantRole(input: ` + binding + `) { roleBinding { role } } }`, "", "", no, no},
 		"Mutation.revokeRole":      {ofBinding, `mutation($id: String!) { revokeRole(input: ` + binding + `) { revoked } }`, "", "", no, no},
 
-		"Subscription.bootstrapStatusChanged": {ofRun, `subscription($tenant: ID!, $id: ID!) { bootstrapStatusChanged(tenantId: $tenant, bootstrapId: $id) { to } }`,
-			"", "", no, problem.NotFound},
+		"Subscription.bootstrapStatusChanged": {
+			ofRun, `subscription($tenant: ID!, $id: ID!) { bootstrapStatusChanged(tenantId: $tenant, bootstrapId: $id) { to } }`,
+			"", "", no, problem.NotFound,
+		},
 
 		restPath + "create":    {ofTenant, "", "create", `{"tenantId": "$tenant", "provider": "sim", "name": "a"}`, no, unasked},
 		restPath + "list":      {ofTenant, "", "list", `{"tenantId": "$tenant"}`, allowed, unasked},
@@ -198,8 +200,10 @@ func insertAll(t *testing.T, d *deployment, tenant, name string, ids map[kind]st
 		{`INSERT INTO pools (id, tenant_id, name, class, agent) VALUES ($1, $2, $3, 'vps-host', 'bcd')`, []any{ids[ofPool], tenant, name}},
 		{`INSERT INTO bootstraps (id, tenant_id, account_id, pool_id, created_by, machine_id, status, operation_id, host_id, joined_at)
 			VALUES ($1, $2, $3, $4, '', 'm', 'joined', $1, $5, now())`, []any{ids[ofRun], tenant, ids[ofAccount], ids[ofPool], ids[ofHost]}},
-		{`INSERT INTO hosts (id, tenant_id, pool_id, bootstrap_id, account_id, machine_id) VALUES ($1, $2, $3, $4, $5, 'm')`,
-			[]any{ids[ofHost], tenant, ids[ofPool], ids[ofRun], ids[ofAccount]}},
+		{
+			`INSERT INTO hosts (id, tenant_id, pool_id, bootstrap_id, account_id, machine_id) VALUES ($1, $2, $3, $4, $5, 'm')`,
+			[]any{ids[ofHost], tenant, ids[ofPool], ids[ofRun], ids[ofAccount]},
+		},
 	} {
 		if _, err := d.db.Pool.Exec(t.Context(), s.query, s.args...); err != nil {
 			t.Fatal(err)

@@ -35,7 +35,7 @@ func serveBare(ctx context.Context, url string, out io.Writer) error {
 	} {
 		mux.HandleFunc("POST /"+name, func(w http.ResponseWriter, r *http.Request) { b.handle(w, r, answer) })
 	}
-	ln, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // ends with the process
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return err
 	}

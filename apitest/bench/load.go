@@ -42,17 +42,20 @@ func operations() []operation {
 	var created atomic.Int64
 	run := time.Now().UnixNano()
 	return []operation{
-		{"get", `query($t: ID!, $a: ID!) { providerAccount(tenantId: $t, accountId: $a) ` + accountSelection + ` }`,
+		{
+			"get", `query($t: ID!, $a: ID!) { providerAccount(tenantId: $t, accountId: $a) ` + accountSelection + ` }`,
 			func(r *rand.Rand) (params, map[string]any) {
 				i := r.IntN(len(hot))
 				a := accountID(i, r.IntN(perTenant))
 				return params{Tenant: hot[i], Account: a}, map[string]any{"t": hot[i], "a": a}
-			}},
+			},
+		},
 		{"list20", page, list(20, anyHot)},
 		{"list100", page, list(100, big)},
 		{"nested", `query($t: ID!, $n: Int!) { providerAccounts(tenantId: $t, first: $n) {
 			nodes { id name bootstraps(first: 5) { nodes { id status machineId createdAt } } } } }`, list(20, anyHot)},
-		{"create", `mutation($in: CreateProviderAccountInput!) { createProviderAccount(input: $in) { providerAccount ` + accountSelection + ` } }`,
+		{
+			"create", `mutation($in: CreateProviderAccountInput!) { createProviderAccount(input: $in) { providerAccount ` + accountSelection + ` } }`,
 			func(r *rand.Rand) (params, map[string]any) {
 				t := anyHot(r)
 				// Behind the seeded names, so that lists of 20 stay as they are.
@@ -60,7 +63,8 @@ func operations() []operation {
 				return params{Tenant: t, Name: name}, map[string]any{"in": map[string]any{
 					"tenantId": t, "provider": "sim", "name": name, "config": map[string]any{"apiToken": "secret://sim"},
 				}}
-			}},
+			},
+		},
 	}
 }
 
@@ -107,7 +111,7 @@ func compareAnswers(ctx context.Context, server, bare *target) error {
 		}
 		var data [2]any
 		for i, t := range []*target{server, bare} {
-			answer, err := t.request(ctx, client, op, rand.New(rand.NewPCG(1, 2))) //nolint:gosec // not a secret
+			answer, err := t.request(ctx, client, op, rand.New(rand.NewPCG(1, 2)))
 			if err != nil {
 				return err
 			}
@@ -199,7 +203,7 @@ func load(ctx context.Context, conns int, d time.Duration, client *http.Client, 
 	var wg sync.WaitGroup
 	for i := range conns {
 		wg.Go(func() {
-			r := rand.New(rand.NewPCG(uint64(i), uint64(start.UnixNano()))) //nolint:gosec // not a secret
+			r := rand.New(rand.NewPCG(uint64(i), uint64(start.UnixNano())))
 			for time.Since(start) < d && ctx.Err() == nil {
 				began := time.Now()
 				if _, err := t.request(ctx, client, op, r); err != nil {

@@ -122,7 +122,8 @@ func pkiCommand() *cobra.Command {
 	var path string
 	cmd := &cobra.Command{Use: "pki", Short: "Manage the certificate authority of the agents"}
 	cmd.PersistentFlags().StringVar(&path, "config", "", "the configuration file (YAML)")
-	cmd.AddCommand(&cobra.Command{Use: "init", Short: "Make a certificate authority in pki.dir; never replaces one", Args: cobra.NoArgs,
+	cmd.AddCommand(&cobra.Command{
+		Use: "init", Short: "Make a certificate authority in pki.dir; never replaces one", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := loadConfig(defaultConfig(), path, os.Environ())
 			if err != nil {
@@ -137,7 +138,8 @@ func pkiCommand() *cobra.Command {
 			}
 			_, err = fmt.Fprintln(cmd.OutOrStdout(), "pin", ca.Pin())
 			return err
-		}})
+		},
+	})
 	return cmd
 }
 
@@ -145,12 +147,14 @@ func pkiCommand() *cobra.Command {
 func simCommand() *cobra.Command {
 	var listen, dir, agent string
 	var delay time.Duration
-	cmd := &cobra.Command{Use: "sim", Short: "Run the simulated cloud alone", Args: cobra.NoArgs,
+	cmd := &cobra.Command{
+		Use: "sim", Short: "Run the simulated cloud alone", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return cloud.Serve(cmd.Context(), listen, cloud.Options{
 				Dir: dir, AgentBinary: agent, ReadyDelay: delay, InstallDelay: delay, Log: newLog(cmd),
 			})
-		}}
+		},
+	}
 	cmd.Flags().StringVar(&listen, "listen", "127.0.0.1:8090", "where to listen")
 	cmd.Flags().StringVar(&dir, "dir", "sim", "where to keep ledger and machines")
 	cmd.Flags().StringVar(&agent, "agent", "", "the bcd binary that machines run")
@@ -160,7 +164,8 @@ func simCommand() *cobra.Command {
 
 func healthcheckCommand() *cobra.Command {
 	var url string
-	cmd := &cobra.Command{Use: "healthcheck", Short: "Ask a running server whether it is ready; exit 0 when it is", Args: cobra.NoArgs,
+	cmd := &cobra.Command{
+		Use: "healthcheck", Short: "Ask a running server whether it is ready; exit 0 when it is", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, cancel := context.WithTimeout(cmd.Context(), 5*time.Second)
 			defer cancel()
@@ -178,7 +183,8 @@ func healthcheckCommand() *cobra.Command {
 			}
 			_, err = fmt.Fprintln(cmd.OutOrStdout(), "ready")
 			return err
-		}}
+		},
+	}
 	cmd.Flags().StringVar(&url, "url", "http://127.0.0.1:8080", "where the server is")
 	return cmd
 }

@@ -234,7 +234,7 @@ func agentBinaries(dir string) func(arch string) (io.ReadCloser, error) {
 func (a *app) run(ctx context.Context, started func(context.Context) error) error {
 	defer func() {
 		if err := a.close(); err != nil {
-			a.log.Error("stopping", "error", err)
+			a.log.ErrorContext(ctx, "stopping", "error", err)
 		}
 	}()
 	group, ctx := errgroup.WithContext(ctx)
@@ -279,7 +279,7 @@ func (a *app) prepareDatabase(ctx context.Context) error {
 			err = authz.EnsureBindings(ctx, a.db, a.config.bindings())
 		}
 		if err == nil || ctx.Err() != nil {
-			return nil
+			return nil //nolint:nilerr // an orderly end
 		}
 		if !isUnavailable(err) {
 			return fmt.Errorf("preparing the database: %w", err)
@@ -348,7 +348,7 @@ func (a *app) keepDatabase(ctx context.Context) error {
 		_ = a.database.Stop(ctx) // nothing runs any more; this gives back its lock
 		again, err := embedded.Start(ctx, embedded.Options{StateDir: a.config.StateDir, Log: a.log})
 		if ctx.Err() != nil {
-			return nil
+			return nil //nolint:nilerr // an orderly end
 		}
 		if err != nil {
 			return fmt.Errorf("starting the embedded database again: %w", err)

@@ -270,8 +270,7 @@ type leaf struct {
 }
 
 func collectLeaves(t reflect.Type, prefix string, into map[string]leaf) {
-	for i := range t.NumField() {
-		f := t.Field(i)
+	for f := range t.Fields() {
 		key, typ := prefix+f.Tag.Get("koanf"), f.Type
 		if typ.Kind() == reflect.Pointer {
 			typ = typ.Elem()

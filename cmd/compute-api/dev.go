@@ -163,14 +163,14 @@ func startCloud(ctx context.Context, c config, log *slog.Logger) (endpoint strin
 	go func() {
 		defer close(served)
 		if err := s.Serve(ln); !errors.Is(err, http.ErrServerClosed) {
-			log.Error("the simulated cloud stopped", "error", err)
+			log.ErrorContext(ctx, "the simulated cloud stopped", "error", err)
 		}
 	}()
 	return "http://" + ln.Addr().String(), func() {
 		_ = s.Close()
 		<-served
 		if err := simulated.Close(); err != nil {
-			log.Error("stopping the simulated cloud", "error", err)
+			log.ErrorContext(ctx, "stopping the simulated cloud", "error", err)
 		}
 	}, nil
 }

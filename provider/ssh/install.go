@@ -15,7 +15,7 @@ import (
 
 // Where things are on the machine; prelude.sh has the same.
 const (
-	tokenFile = "/etc/bcd/join-token" //nolint:gosec // where the token goes, not what it is
+	tokenFile = "/etc/bcd/join-token"
 	stateDir  = "/var/lib/bcd"
 )
 
