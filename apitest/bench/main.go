@@ -21,13 +21,12 @@ import (
 )
 
 type settings struct {
-	tenants  int
-	rounds   int
-	cell     time.Duration
-	warmup   time.Duration
-	conns    int
-	binary   string
-	settling time.Duration
+	tenants int
+	rounds  int
+	cell    time.Duration
+	warmup  time.Duration
+	conns   int
+	binary  string
 }
 
 func main() {
