@@ -2,6 +2,7 @@ package bootstrap
 
 import (
 	"context"
+	"encoding/base64"
 	"fmt"
 	"slices"
 	"testing"
@@ -194,5 +195,19 @@ func TestHistories(t *testing.T) {
 	}
 	if none, err := b.service.Histories(b.ctx, nil); err != nil || len(none) != 0 {
 		t.Errorf("no runs: %v, %v", none, err)
+	}
+}
+
+// What a forged cursor says must not reach the database as a time that it cannot hold.
+func TestForgedPlaces(t *testing.T) {
+	t.Parallel()
+	run := id.New("boot")
+	for _, text := range []string{
+		`{"c":-9223372036854775808,"i":"` + run + `"}`, `{"c":9223372036854775807,"i":"` + run + `"}`, `{"c":1,"i":"boot_"}`,
+		`{"c":1.5,"i":"` + run + `"}`, `{}`, `[]`, `null`, ``,
+	} {
+		if p, ok := parsePlace(base64.RawURLEncoding.EncodeToString([]byte(text))); ok {
+			t.Errorf("parsePlace(%s) = %+v", text, p)
+		}
 	}
 }

@@ -122,6 +122,9 @@ type place struct {
 	ID           string `json:"i"`
 }
 
+// maxMicro is the end of the year 9999; the database has no much later times.
+const maxMicro = 253_402_300_799_999_999
+
 func (c place) createdAt() time.Time { return time.UnixMicro(c.CreatedMicro) }
 
 func cursorOf(b *model.Bootstrap) string {
@@ -135,7 +138,7 @@ func parsePlace(s string) (*place, bool) {
 		return nil, false
 	}
 	c := new(place)
-	if err := json.Unmarshal(text, c); err != nil || !id.Valid("boot", c.ID) {
+	if err := json.Unmarshal(text, c); err != nil || !id.Valid("boot", c.ID) || c.CreatedMicro < 0 || c.CreatedMicro > maxMicro {
 		return nil, false
 	}
 	return c, true
