@@ -74,7 +74,7 @@ snapshot: ## Take the present schema as the released one
 
 .PHONY: vuln
 vuln: $(VULN) ## Look for known vulnerabilities; GOVULNDB names another database than Go's
-	$(VULN) ./...
+	$(VULN) -db $(or $(GOVULNDB),https://vuln.go.dev) ./...
 
 .PHONY: bench
 bench: build ## Load the server beside a bare handler and print the ratios
