@@ -6,8 +6,8 @@ import (
 	"better/compute/apitest/netns"
 )
 
-// The server dies in the middle of installing two machines. The next one finishes both, and whoever watches misses and repeats
-// nothing.
+// The server dies in the middle of two installs. The next one finishes both, and whoever watches misses and repeats nothing. The hosts
+// then come back from a reboot by themselves.
 func TestKilledServerGoesOn(t *testing.T) {
 	t.Parallel()
 	hosts := netns.Hosts(t, 2)
@@ -15,14 +15,19 @@ func TestKilledServerGoesOn(t *testing.T) {
 	alice := s.alice().newSite("home", hosts...)
 	watchers := alice.watchTenant(webSocket, events)
 	runs := []string{alice.bootstrap("machineId", "m1", "first"), alice.bootstrap("machineId", "m2", "second")}
-	await(t, "the server installs a machine", func() bool {
-		first, second := alice.run(runs[0]), alice.run(runs[1])
-		if first.Status == "JOINED" && second.Status == "JOINED" {
-			t.Fatal("the installs were not seen")
-		}
-		return first.Status == "INSTALLING" || second.Status == "INSTALLING"
-	})
+	for i, h := range hosts {
+		await(t, "the server installs a machine", func() bool {
+			status := alice.run(runs[i]).Status
+			return status != "IDENTIFYING" && status != "PREPARING"
+		})
+		h.FreezeSSHD() // or one install is done before the other has begun
+	}
+	t.Logf("killing the server at %s and %s", alice.run(runs[0]).Status, alice.run(runs[1]).Status)
 	s.kill()
+	for _, h := range hosts {
+		h.StopSSHD()
+		h.StartSSHD()
+	}
 	s.start()
 	for i, id := range runs {
 		r := alice.awaitRun(id, "JOINED")
@@ -31,6 +36,9 @@ func TestKilledServerGoesOn(t *testing.T) {
 			w.awaitCount(id, len(byMachine))
 			checkSaw(t, w.name, w.all(), r)
 		}
+		alice.awaitHeartbeat(r.HostID)
+		checkJoined(t, hosts[i])
+		hosts[i].Reboot()
 		alice.awaitHeartbeat(r.HostID)
 		checkJoined(t, hosts[i])
 	}

@@ -19,7 +19,7 @@ func TestMachinesBecomeHosts(t *testing.T) {
 	hosts := netns.Hosts(t, 2)
 	s := startServer(t, hosts[0].Gateway, nil)
 	alice := s.alice().newSite("home", hosts...)
-	offer := alice.onlyOffer()
+	offer := alice.onlyOffer("AVAILABLE")
 	watchers := alice.watchTenant(webSocket, events, webSocket, events)
 	cut := watchers[2:]
 
@@ -71,9 +71,12 @@ func TestMachinesBecomeHosts(t *testing.T) {
 		alice.checkInUse("joined-"+r.MachineID, hosts[i], r.MachineID)
 	}
 
+	alice.onlyOffer("OUT_OF_STOCK")
+
 	removed := runs[1]
 	certificate := hosts[1].Run("cat /var/lib/bcd/cert.pem")
 	alice.removeHost(removed.HostID)
+	alice.onlyOffer("AVAILABLE")
 	s.checkRefused(certificate, hosts[1].Run("cat /var/lib/bcd/key.pem"))
 	await(t, "the agent of the removed host gives up", func() bool {
 		out, _ := hosts[1].Try("cat /run/bcd.exit")
@@ -82,24 +85,31 @@ func TestMachinesBecomeHosts(t *testing.T) {
 	if n := agents(hosts[1]); n != 0 {
 		t.Errorf("%d agents run on the removed host", n)
 	}
-	again := alice.awaitRun(alice.bootstrap("machineId", "m2", "again"), "JOINED")
-	checkWay(t, again, byMachine)
+	again := alice.awaitRun(alice.bootstrap("offerId", offer, "again"), "JOINED") // nobody's again, the machine is on offer
+	checkWay(t, again, byOffer)
 	alice.awaitHeartbeat(again.HostID)
 	checkJoined(t, hosts[1])
 	if again.HostID == removed.HostID || hosts[1].Run("cat /var/lib/bcd/cert.pem") == certificate {
 		t.Error("the machine joined again as the host that it was")
 	}
+	// Whatever came twice has come by now.
+	for _, w := range watchers[:2] {
+		w.awaitCount(again.ID, len(byOffer))
+		for _, r := range append(runs, again) {
+			checkSaw(t, w.name, w.all(), r)
+		}
+	}
 }
 
-// onlyOffer is the offer that both machines make together.
-func (s site) onlyOffer() string {
+// onlyOffer is the offer that both machines make together, which must be so available.
+func (s site) onlyOffer(availability string) string {
 	s.t.Helper()
 	offers := must[struct {
 		Offers []struct{ ID, Availability string }
 	}](s.caller, `query($t: ID!, $a: ID!) { offers(tenantId: $t, accountId: $a, query: {kind: METAL, minVcpu: 2}) { id availability } }`,
 		map[string]any{"t": s.tenant, "a": s.account}).Offers
-	if len(offers) != 1 || offers[0].Availability != "AVAILABLE" {
-		s.t.Fatalf("offers are %+v, want one that is available", offers)
+	if len(offers) != 1 || offers[0].Availability != availability {
+		s.t.Fatalf("the offers are %+v, want one that is %s", offers, availability)
 	}
 	return offers[0].ID
 }
@@ -214,7 +224,7 @@ func (s site) checkInUse(name string, h *netns.Host, machineID string) {
 			s.t.Errorf("%s bootstraps a machine that is in use: %+v", who, refused)
 			continue
 		}
-		for _, hidden := range []string{s.account, s.tenant + `"`, "boot_", "host_", "pool_"} {
+		for _, hidden := range []string{s.account, s.tenant, "boot_", "host_", "pool_"} {
 			if who != "the owner" && strings.Contains(refused.text, hidden) {
 				s.t.Errorf("%s is told of %q: %s", who, hidden, refused.text)
 			}
