@@ -26,9 +26,6 @@ type Actor struct {
 	Expires time.Time // when the credential ends; zero: never
 }
 
-// GroupSubject is the subject of a group that the identity provider calls name.
-func GroupSubject(name string) Subject { return groupPrefix + name }
-
 // subjects are those whose bindings count for the actor.
 func (a Actor) subjects() []Subject {
 	s := make([]Subject, 1, 1+len(a.Groups))
