@@ -10,8 +10,8 @@ import (
 	"better/compute/apitest/netns"
 )
 
-// identifyingLimit is shorter than anybody would want it, but longer than a refusal takes.
-const identifyingLimit = 4 * time.Second
+// identifyingLimit is shorter than anybody would want it, but longer than any answer takes.
+const identifyingLimit = 8 * time.Second
 
 // fault is something that is wrong with a machine.
 type fault struct {

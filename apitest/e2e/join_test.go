@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
@@ -126,23 +127,16 @@ func (s site) watchTenant(transports ...string) []*watcher {
 		"id": "nowhere", "address": s.url[len("http://"):strings.LastIndex(s.url, ":")], "port": 1, "kind": "vps", "privateKey": "secret://none",
 		"hostFingerprint": "SHA256:" + strings.Repeat("A", 43),
 	}}}), s.pool}
-	for i := 0; ; i++ {
-		probe := nowhere.bootstrap("machineId", "nowhere", fmt.Sprint("probe-", i))
-		nowhere.awaitRun(probe, "FAILED") // its secret is not there
-		following := 0
-		for _, w := range watchers {
+	probes := 0
+	await(s.t, "all watchers follow the tenant", func() bool {
+		probes++
+		nowhere.awaitRun(nowhere.bootstrap("machineId", "nowhere", fmt.Sprint("probe-", probes)), "FAILED") // its secret is not there
+		return !slices.ContainsFunc(watchers, func(w *watcher) bool {
 			w.mustLive()
-			if len(w.all()) > 0 {
-				following++
-			}
-		}
-		if following == len(watchers) {
-			return watchers
-		}
-		if i == 100 {
-			s.t.Fatal("the watchers see nothing")
-		}
-	}
+			return len(w.all()) == 0
+		})
+	})
+	return watchers
 }
 
 // block keeps the machine from connecting to the address, as a firewall would.
