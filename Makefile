@@ -14,6 +14,8 @@ GO_AGENT := CGO_ENABLED=0 GOOS=linux go build -buildvcs=false -ldflags "-s -w -X
 TOOLS := .cache/bin
 LINT_VERSION := v2.15.0
 LINT := $(TOOLS)/golangci-lint-$(LINT_VERSION)
+DEADCODE_VERSION := v0.52.0
+DEADCODE := $(TOOLS)/deadcode-$(DEADCODE_VERSION)
 VULN_VERSION := v1.9.0
 VULN := $(TOOLS)/govulncheck-$(VULN_VERSION)
 
@@ -57,8 +59,9 @@ verify: ## Fail when generated files, go.mod or formatting are not up to date
 	@scripts/verify
 
 .PHONY: lint
-lint: $(LINT) ## Lint the Go code
+lint: $(LINT) $(DEADCODE) ## Lint the Go code, and look for functions that nothing reaches
 	$(LINT) run ./...
+	@dead=$$($(DEADCODE) -test ./...); if [[ $$dead ]]; then echo "$$dead"; exit 1; fi
 
 .PHONY: fmt
 fmt: $(LINT) ## Format the Go code as the linter wants it
@@ -83,6 +86,10 @@ bench: build ## Load the server beside a bare handler and print the ratios
 $(LINT):
 	GOBIN=$(CURDIR)/$(TOOLS) go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(LINT_VERSION)
 	mv $(TOOLS)/golangci-lint $@
+
+$(DEADCODE):
+	GOBIN=$(CURDIR)/$(TOOLS) go install golang.org/x/tools/cmd/deadcode@$(DEADCODE_VERSION)
+	mv $(TOOLS)/deadcode $@
 
 $(VULN):
 	GOBIN=$(CURDIR)/$(TOOLS) go install golang.org/x/vuln/cmd/govulncheck@$(VULN_VERSION)
