@@ -12,6 +12,8 @@ import (
 	"github.com/riverqueue/river/riverdriver/riverpgxv5"
 	"github.com/riverqueue/river/rivertype"
 	"github.com/uptrace/bun"
+
+	"better/compute/internal/problem"
 )
 
 const (
@@ -74,15 +76,30 @@ func NewWorker(r *Reconciler, workers int) (*Worker, error) {
 	return w, nil
 }
 
-// Start takes up work until Stop. Call it once.
+// Start takes up work until Stop; a database that is away is waited for until ctx ends. Call it once.
 func (w *Worker) Start(ctx context.Context) error {
-	ctx, w.stop = context.WithCancel(context.WithoutCancel(ctx))
-	if err := w.jobs.Start(ctx); err != nil {
-		w.stop()
-		return fmt.Errorf("starting the job worker: %w", err)
+	life, stop := context.WithCancel(context.WithoutCancel(ctx))
+	w.stop = stop
+	for {
+		err := failed("starting the job worker", w.jobs.Start(life))
+		if err == nil {
+			w.sweeping.Go(func() { w.sweepLoop(life) })
+			return nil
+		}
+		if !problem.Is(err, problem.Unavailable) {
+			stop()
+			return err
+		}
+		w.log.WarnContext(ctx, "the job worker waits for the database", "error", err)
+		if err := w.jobs.Stop(life); err != nil { // until then it takes itself for started
+			return fmt.Errorf("starting the job worker again: %w", err)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(errorPause):
+		}
 	}
-	w.sweeping.Go(func() { w.sweepLoop(ctx) })
-	return nil
 }
 
 // Stop takes up nothing new and waits for the steps that go on; those that are not done when ctx ends are cancelled.
