@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"syscall"
@@ -157,23 +158,32 @@ func (d *deployment) start(t testing.TB) *process {
 	}
 	ctx := context.WithoutCancel(t.Context()) // it is stopped by stop, in its own time
 	cmd := exec.CommandContext(ctx, binary(t, "compute-api"), "serve", "--config", path)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	return launch(t, cmd)
 }
 
+// launch starts a process that ends with this one.
 func launch(t testing.TB, cmd *exec.Cmd) *process {
 	t.Helper()
 	s := &process{cmd: cmd, log: newLogText(), done: make(chan struct{}), http: &http.Client{
 		Transport: &http.Transport{MaxIdleConnsPerHost: 64}, Timeout: 2 * time.Minute,
 	}}
 	cmd.Stderr = s.log
-	if err := cmd.Start(); err != nil {
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM} // it may have a database to stop
+	started := make(chan error)
+	go func() {
+		// The kernel takes the end of the thread that started a process for the end of its parent.
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		defer close(s.done)
+		err := cmd.Start()
+		started <- err
+		if err == nil {
+			s.err = cmd.Wait()
+		}
+	}()
+	if err := <-started; err != nil {
 		t.Fatal(err)
 	}
-	go func() {
-		defer close(s.done)
-		s.err = cmd.Wait()
-	}()
 	return s
 }
 
