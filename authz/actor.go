@@ -4,6 +4,8 @@ import (
 	"context"
 	"strings"
 	"time"
+
+	"better/compute/internal/problem"
 )
 
 // Subject is who a binding is for: "user:<sub>", "service:<name>" or "group:<name>". The typed prefix is what keeps a
@@ -44,6 +46,17 @@ func (a Actor) authenticated(now time.Time) bool {
 		return false
 	}
 	return a.Expires.IsZero() || now.Before(a.Expires)
+}
+
+// Authenticated finds the caller. UNAUTHENTICATED without one, or with one whose credential has ended.
+func Authenticated(ctx context.Context) (Actor, error) { return authenticatedAt(ctx, time.Now()) }
+
+func authenticatedAt(ctx context.Context, now time.Time) (Actor, error) {
+	actor, ok := ActorFrom(ctx)
+	if !ok || !actor.authenticated(now) {
+		return Actor{}, problem.New(problem.Unauthenticated, "This needs a credential that has not expired.")
+	}
+	return actor, nil
 }
 
 // validSubject holds the form that bindings are made for: printable ASCII without white space, so that no look-alike

@@ -76,20 +76,12 @@ func (d *Decider) Permissions(ctx context.Context, o Object) ([]Permission, erro
 
 // caller finds the caller of the context and the bindings that count for it.
 func (d *Decider) caller(ctx context.Context) (Actor, []bindingsOf, error) {
-	actor, err := d.authenticated(ctx)
+	actor, err := authenticatedAt(ctx, d.now())
 	if err != nil {
 		return Actor{}, nil, err
 	}
 	held, err := d.bindingsFor(ctx, actor.subjects())
 	return actor, held, err
-}
-
-func (d *Decider) authenticated(ctx context.Context) (Actor, error) {
-	actor, ok := ActorFrom(ctx)
-	if !ok || !actor.authenticated(d.now()) {
-		return Actor{}, problem.New(problem.Unauthenticated, "This needs a credential that has not expired.")
-	}
-	return actor, nil
 }
 
 // bindingsFor answers from the cache where that is proven fresh, and reads the rest in one query.

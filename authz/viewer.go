@@ -4,13 +4,14 @@ import (
 	"context"
 
 	"better/compute/internal/id"
+	"better/compute/internal/input"
 	"better/compute/internal/problem"
 	"better/compute/model"
 )
 
 // Viewer tells the caller who it is. UNAUTHENTICATED.
 func (d *Decider) Viewer(ctx context.Context) (*model.Viewer, error) {
-	actor, err := d.authenticated(ctx)
+	actor, err := authenticatedAt(ctx, d.now())
 	if err != nil {
 		return nil, err
 	}
@@ -33,8 +34,8 @@ func (d *Decider) ViewerPermissions(ctx context.Context, tenantID, objectID *str
 
 func viewedObject(tenantID, objectID *string) (Object, error) {
 	var issues problem.Issues
-	if tenantID != nil && !tenantPattern.MatchString(*tenantID) {
-		issues.Add("tenantId", "must match ^[A-Za-z0-9._:-]{1,128}$")
+	if tenantID != nil {
+		input.Tenant(&issues, *tenantID)
 	}
 	if objectID != nil && tenantID == nil {
 		issues.Add("tenantId", "is needed with objectId")

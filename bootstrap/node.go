@@ -9,6 +9,7 @@ import (
 
 	"better/compute/authz"
 	"better/compute/internal/id"
+	"better/compute/internal/postgres"
 	"better/compute/model"
 )
 
@@ -25,7 +26,7 @@ func (s *Service) Node(ctx context.Context, bootstrapID string) (*model.Bootstra
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("reading a run: %w", err)
+		return nil, postgres.Translate(fmt.Errorf("reading a run: %w", err))
 	}
 	held, err := s.Authz.Permissions(ctx, authz.ProviderAccount(found.TenantID, found.AccountID))
 	if err != nil || !slices.Contains(held, model.ProvidersRead) {

@@ -8,6 +8,7 @@ import (
 	"github.com/uptrace/bun/dialect/pgdialect"
 
 	"better/compute/authz"
+	"better/compute/internal/input"
 	"better/compute/internal/problem"
 	"better/compute/model"
 )
@@ -29,7 +30,7 @@ func (s *Service) Get(ctx context.Context, tenantID, bootstrapID string) (*model
 // that is not there, or whose account the caller may not touch, gets the answer that the tenant gets, and nobody learns which
 // runs exist. Only when that is yes, it is NOT_FOUND.
 func (s *Service) find(ctx context.Context, p model.Permission, tenantID, bootstrapID string) (*run, error) {
-	var check input
+	var check checklist
 	check.tenant(tenantID)
 	check.id("bootstrapId", "boot", bootstrapID)
 	if err := check.err(); err != nil {
@@ -67,7 +68,7 @@ type PageQuery struct {
 // Page lists the tenant's runs whose accounts the caller may read, newest first. FORBIDDEN when there is no such account, or when
 // AccountID names one that the caller may not read.
 func (s *Service) Page(ctx context.Context, q PageQuery) (*model.BootstrapConnection, error) {
-	var check input
+	var check checklist
 	check.tenant(q.TenantID)
 	check.optionalID("accountId", "pacct", q.AccountID)
 	check.optionalID("poolId", "pool", q.PoolID)
@@ -82,11 +83,11 @@ func (s *Service) Page(ctx context.Context, q PageQuery) (*model.BootstrapConnec
 	}
 	var items []*model.Bootstrap
 	query := s.DB.NewSelect().Model(&items).ModelTableExpr("bootstraps AS b").ColumnExpr(columns).Where("b.tenant_id = ?", q.TenantID)
-	query = p.of(narrow(filter.Where(query, "b.account_id"), q))
+	query = newest(p, narrow(filter.Where(query, "b.account_id"), q))
 	if err := query.Scan(ctx); err != nil {
 		return nil, failed("listing runs", err)
 	}
-	return model.NewConnection(items, p.first, p.afterText, cursorOf), nil
+	return model.NewConnection(items, p.First, p.After, cursorOf), nil
 }
 
 // readable decides which accounts' runs the caller may see.
@@ -115,12 +116,12 @@ func ofStatuses(query *bun.SelectQuery, statuses []model.BootstrapStatus) *bun.S
 	return query
 }
 
-// of orders and cuts the query to the page and the one run after it.
-func (p page) of(query *bun.SelectQuery) *bun.SelectQuery {
-	if p.after != nil {
-		query = query.Where("(b.created_at, b.id) < (?, ?)", p.after.createdAt(), p.after.ID)
+// newest orders and cuts the query to the page and the one run after it.
+func newest(p input.Page[*place], query *bun.SelectQuery) *bun.SelectQuery {
+	if p.Place != nil {
+		query = query.Where("(b.created_at, b.id) < (?, ?)", p.Place.createdAt(), p.Place.ID)
 	}
-	return query.OrderExpr("b.created_at DESC, b.id DESC").Limit(int64(p.first + 1))
+	return query.OrderExpr("b.created_at DESC, b.id DESC").Limit(int64(p.First + 1))
 }
 
 // ByAccounts reads the newest runs of each account, in one statement however many there are: the answer has one page for each
@@ -128,7 +129,7 @@ func (p page) of(query *bun.SelectQuery) *bun.SelectQuery {
 func (s *Service) ByAccounts(ctx context.Context, accounts []*model.ProviderAccount, statuses []model.BootstrapStatus, first *int,
 	after *string,
 ) ([]*model.BootstrapConnection, error) {
-	var check input
+	var check checklist
 	check.statuses(statuses)
 	p := check.page(first, after)
 	if err := check.err(); err != nil {
@@ -146,7 +147,7 @@ func (s *Service) ByAccounts(ctx context.Context, accounts []*model.ProviderAcco
 	var items []*model.Bootstrap
 	err := s.DB.NewSelect().Model(&items).ColumnExpr(columns).
 		ModelTableExpr("unnest(?::text[], ?::text[]) AS a (tenant_id, id) CROSS JOIN LATERAL (?) AS b",
-			pgdialect.Array(tenants), pgdialect.Array(ids), p.of(ofStatuses(each, statuses))).
+			pgdialect.Array(tenants), pgdialect.Array(ids), newest(p, ofStatuses(each, statuses))).
 		OrderExpr("b.created_at DESC, b.id DESC").Scan(ctx)
 	if err != nil {
 		return nil, failed("listing runs of accounts", err)
@@ -157,7 +158,7 @@ func (s *Service) ByAccounts(ctx context.Context, accounts []*model.ProviderAcco
 	}
 	pages := make([]*model.BootstrapConnection, len(accounts))
 	for i, a := range accounts {
-		pages[i] = model.NewConnection(byAccount[a.ID], p.first, p.afterText, cursorOf)
+		pages[i] = model.NewConnection(byAccount[a.ID], p.First, p.After, cursorOf)
 	}
 	return pages, nil
 }

@@ -20,7 +20,7 @@ const (
 // For a run that failed meanwhile it is the word that the cleanup waits for. It needs compute:providers:manage on the run's
 // account; INVALID_STATE unless the run waits with CLAIM_UNCERTAIN.
 func (s *Service) ResolveClaim(ctx context.Context, in model.ResolveClaimInput) (*model.ResolveClaimPayload, error) {
-	var check input
+	var check checklist
 	check.resolve(in)
 	if err := check.err(); err != nil {
 		return nil, err

@@ -26,7 +26,7 @@ var errReplay = errors.New("the run exists")
 // CONFLICT. Then, in this order: INVALID_CONFIG, NOT_FOUND (account), UNSUPPORTED, NOT_FOUND, INVALID_STATE and
 // INVALID_INPUT of the pool, CONFLICT (machine in use). The run is driven by whichever replica gets to it first.
 func (s *Service) Start(ctx context.Context, in model.BootstrapMachineInput) (*model.BootstrapMachinePayload, error) {
-	var check input
+	var check checklist
 	check.start(in)
 	if err := check.err(); err != nil {
 		return nil, err

@@ -7,76 +7,50 @@ import (
 	"time"
 
 	"better/compute/internal/id"
+	"better/compute/internal/input"
 	"better/compute/internal/problem"
 	"better/compute/model"
 )
 
 var (
-	tenantPattern = regexp.MustCompile(`\A[A-Za-z0-9._:-]{1,128}\z`)
-	namePattern   = regexp.MustCompile(`\A[A-Za-z0-9._:-]{1,128}\z`) // idempotency keys, machines and offers
+	namePattern = regexp.MustCompile(`\A[A-Za-z0-9._:-]{1,128}\z`) // idempotency keys, machines and offers
 )
 
-const (
-	defaultPage = 50
-	maxPage     = 100
-)
+// checklist gathers what is wrong with the fields of a call.
+type checklist struct{ issues problem.Issues }
 
-// input gathers what is wrong with the fields of a call.
-type input struct{ issues problem.Issues }
+func (i *checklist) err() error { return i.issues.Err() }
 
-func (i *input) err() error { return i.issues.Err() }
-
-func (i *input) tenant(v string) {
-	if !tenantPattern.MatchString(v) {
-		i.issues.Add("tenantId", "must match ^[A-Za-z0-9._:-]{1,128}$")
-	}
+func (i *checklist) tenant(v string) {
+	input.Tenant(&i.issues, v)
 }
 
-func (i *input) id(path, prefix, v string) {
-	if !id.Valid(prefix, v) {
-		i.issues.Add(path, "must match ^%s_[0-9a-hjkmnp-tv-z]{26,52}$", prefix)
-	}
+func (i *checklist) id(path, prefix, v string) {
+	input.ID(&i.issues, path, prefix, v)
 }
 
-func (i *input) optionalID(path, prefix string, v *string) {
-	if v != nil {
-		i.id(path, prefix, *v)
-	}
+func (i *checklist) optionalID(path, prefix string, v *string) {
+	input.OptionalID(&i.issues, path, prefix, v)
 }
 
-func (i *input) name(path, v string) {
+func (i *checklist) name(path, v string) {
 	if !namePattern.MatchString(v) {
 		i.issues.Add(path, "must match ^[A-Za-z0-9._:-]{1,128}$")
 	}
 }
 
-func (i *input) optionalName(path string, v *string) {
+func (i *checklist) optionalName(path string, v *string) {
 	if v != nil {
 		i.name(path, *v)
 	}
 }
 
-// page reads the arguments of a page; without first it has 50 items.
-func (i *input) page(first *int, after *string) page {
-	p := page{first: defaultPage}
-	if first != nil {
-		p.first = *first
-	}
-	if p.first < 1 || p.first > maxPage {
-		i.issues.Add("first", "must be 1 to %d", maxPage)
-	}
-	if after == nil {
-		return p
-	}
-	c, ok := parsePlace(*after)
-	if !ok {
-		i.issues.Add("after", "must be a cursor from an earlier page")
-	}
-	p.after, p.afterText = c, *after
-	return p
+// page reads the arguments of a page.
+func (i *checklist) page(first *int, after *string) input.Page[*place] {
+	return input.CheckPage(&i.issues, first, after, parsePlace)
 }
 
-func (i *input) statuses(v []model.BootstrapStatus) {
+func (i *checklist) statuses(v []model.BootstrapStatus) {
 	for _, s := range v {
 		if _, ok := Transitions()[s]; !ok {
 			i.issues.Add("statuses", "must be states of a bootstrap")
@@ -85,7 +59,7 @@ func (i *input) statuses(v []model.BootstrapStatus) {
 	}
 }
 
-func (i *input) start(in model.BootstrapMachineInput) {
+func (i *checklist) start(in model.BootstrapMachineInput) {
 	i.tenant(in.TenantID)
 	i.id("accountId", "pacct", in.AccountID)
 	i.id("poolId", "pool", in.PoolID)
@@ -97,7 +71,7 @@ func (i *input) start(in model.BootstrapMachineInput) {
 	i.name("idempotencyKey", in.IdempotencyKey)
 }
 
-func (i *input) resolve(in model.ResolveClaimInput) {
+func (i *checklist) resolve(in model.ResolveClaimInput) {
 	i.tenant(in.TenantID)
 	i.id("bootstrapId", "boot", in.BootstrapID)
 	i.optionalName("machineId", in.MachineID)
@@ -107,13 +81,6 @@ func (i *input) resolve(in model.ResolveClaimInput) {
 	if (in.MachineID == nil) == (in.NothingOrdered == nil) {
 		i.issues.Add("machineId", "give exactly one of machineId and nothingOrdered")
 	}
-}
-
-// page is which part of a list to read.
-type page struct {
-	first     int
-	after     *place
-	afterText string
 }
 
 // place is that of a run in a list: newest first.

@@ -99,7 +99,7 @@ func (w *Watcher) admit(ctx context.Context, in WatchInput) (*view, error) {
 		return nil, problem.New(problem.Unauthenticated, "This request needs a credential.")
 	}
 	v := &view{Service: w.Runs, tenantID: in.TenantID, actor: actor}
-	var check input
+	var check checklist
 	check.tenant(in.TenantID)
 	check.optionalID("accountId", "pacct", in.AccountID)
 	check.optionalID("bootstrapId", "boot", in.BootstrapID)

@@ -60,19 +60,6 @@ func (w *watching) next(s *Stream) *model.BootstrapStatusChange {
 	return nil
 }
 
-func (w *watching) end(s *Stream) error {
-	w.t.Helper()
-	select {
-	case c, open := <-s.Changes:
-		if open {
-			w.t.Fatalf("a change came instead of the end: %+v", c)
-		}
-	case <-time.After(20 * time.Second):
-		w.t.Fatal("the stream does not end")
-	}
-	return s.Err()
-}
-
 // rest reads changes until the stream ends well, and gives what they say.
 func (w *watching) rest(s *Stream) (states []string, cursors []string) {
 	w.t.Helper()

@@ -3,22 +3,13 @@ package host
 import (
 	"context"
 	"encoding/base64"
-	"regexp"
-	"time"
 
 	"better/compute/authz"
 	"better/compute/internal/id"
+	"better/compute/internal/input"
 	"better/compute/internal/problem"
 	"better/compute/model"
 )
-
-// Bounds of a page.
-const (
-	defaultPage = 50
-	maxPage     = 100
-)
-
-var tenantForm = regexp.MustCompile(`\A[A-Za-z0-9._:-]{1,128}\z`)
 
 // GetInput names a host.
 type GetInput struct {
@@ -44,11 +35,11 @@ func (s *Service) Get(ctx context.Context, in GetInput) (*model.Host, error) {
 // admitted reads a host for a caller who may do that to it. The tenant is decided on before the look-up, so that a refusal tells
 // nothing about what is there; the pool, which only the row names, after it.
 func (s *Service) admitted(ctx context.Context, in GetInput, p authz.Permission) (*model.Host, error) {
-	if err := authenticated(ctx); err != nil {
+	if _, err := authz.Authenticated(ctx); err != nil {
 		return nil, err
 	}
 	var issues problem.Issues
-	checkTenant(&issues, in.TenantID)
+	input.Tenant(&issues, in.TenantID)
 	if !id.Valid(idPrefix, in.HostID) {
 		issues.Add("hostId", "must match ^host_[0-9a-hjkmnp-tv-z]{26,52}$")
 	}
@@ -71,15 +62,15 @@ func (s *Service) admitted(ctx context.Context, in GetInput, p authz.Permission)
 // Page gives the pool's hosts, newest first, to a caller who holds compute:pools:read on it; a pool that is not there has none.
 // UNAUTHENTICATED, INVALID_INPUT or FORBIDDEN.
 func (s *Service) Page(ctx context.Context, in PageInput) (*model.HostConnection, error) {
-	if err := authenticated(ctx); err != nil {
+	if _, err := authz.Authenticated(ctx); err != nil {
 		return nil, err
 	}
 	var issues problem.Issues
-	checkTenant(&issues, in.TenantID)
+	input.Tenant(&issues, in.TenantID)
 	if !id.Valid(poolPrefix, in.PoolID) {
 		issues.Add("poolId", "must match ^pool_[0-9a-hjkmnp-tv-z]{26,52}$")
 	}
-	p := checkPage(&issues, in.First, in.After)
+	p := input.CheckPage(&issues, in.First, in.After, decodeCursor)
 	if err := issues.Err(); err != nil {
 		return nil, err
 	}
@@ -91,13 +82,13 @@ func (s *Service) Page(ctx context.Context, in PageInput) (*model.HostConnection
 	if err != nil {
 		return nil, err
 	}
-	return model.NewConnection(hosts, p.first, p.before, func(h *model.Host) string { return encodeCursor(h.ID) }), nil
+	return model.NewConnection(hosts, p.First, p.After, func(h *model.Host) string { return encodeCursor(h.ID) }), nil
 }
 
 // Node gives the host of that id, whichever tenant's it is, to a caller who holds compute:pools:read on its pool; nil when it is
 // not there, not readable or no host's id. UNAUTHENTICATED or UNAVAILABLE.
 func (s *Service) Node(ctx context.Context, hostID string) (*model.Host, error) {
-	if err := authenticated(ctx); err != nil {
+	if _, err := authz.Authenticated(ctx); err != nil {
 		return nil, err
 	}
 	if !id.Valid(idPrefix, hostID) {
@@ -118,46 +109,6 @@ func (s *Service) Node(ctx context.Context, hostID string) (*model.Host, error) 
 		return nil, err
 	}
 	return h, nil
-}
-
-// authenticated refuses a context without a caller, or with one whose credential has ended.
-func authenticated(ctx context.Context) error {
-	actor, ok := authz.ActorFrom(ctx)
-	if !ok || !actor.Expires.IsZero() && !time.Now().Before(actor.Expires) {
-		return problem.New(problem.Unauthenticated, "This needs a credential that has not expired.")
-	}
-	return nil
-}
-
-func checkTenant(issues *problem.Issues, tenantID string) {
-	if !tenantForm.MatchString(tenantID) {
-		issues.Add("tenantId", "must match ^[A-Za-z0-9._:-]{1,128}$")
-	}
-}
-
-// page is what a PageInput asks for: hosts whose ids come before one, since the newest is first.
-type page struct {
-	first  int
-	before string
-}
-
-func checkPage(issues *problem.Issues, first *int, after *string) page {
-	p := page{first: defaultPage}
-	if first != nil {
-		p.first = *first
-	}
-	if p.first < 1 || p.first > maxPage {
-		issues.Add("first", "must be from 1 to %d", maxPage)
-	}
-	if after == nil {
-		return p
-	}
-	before, ok := decodeCursor(*after)
-	if !ok {
-		issues.Add("after", "must be the endCursor of an earlier page")
-	}
-	p.before = before
-	return p
 }
 
 func encodeCursor(hostID string) string { return base64.RawURLEncoding.EncodeToString([]byte(hostID)) }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/uptrace/bun"
 
+	"better/compute/internal/input"
 	"better/compute/internal/pki"
 	"better/compute/internal/postgres"
 	"better/compute/internal/problem"
@@ -212,15 +213,15 @@ func selectHost(ctx context.Context, idb bun.IDB, tenantID, hostID string) (*mod
 }
 
 // selectHosts reads one item more than the page has, newest first.
-func selectHosts(ctx context.Context, idb bun.IDB, tenantID, poolID string, removed bool, p page) ([]*model.Host, error) {
+func selectHosts(ctx context.Context, idb bun.IDB, tenantID, poolID string, removed bool, p input.Page[string]) ([]*model.Host, error) {
 	hosts := []*model.Host{}
 	query := idb.NewSelect().TableExpr("hosts AS h").ColumnExpr(columns).
-		Where("h.tenant_id = ?", tenantID).Where("h.pool_id = ?", poolID).OrderExpr("h.id DESC").Limit(int64(p.first + 1))
+		Where("h.tenant_id = ?", tenantID).Where("h.pool_id = ?", poolID).OrderExpr("h.id DESC").Limit(int64(p.First + 1))
 	if !removed {
 		query.Where("h.removed_at IS NULL")
 	}
-	if p.before != "" {
-		query.Where("h.id < ?", p.before)
+	if p.Place != "" {
+		query.Where("h.id < ?", p.Place)
 	}
 	if err := query.Scan(ctx, &hosts); err != nil {
 		return nil, postgres.Translate(fmt.Errorf("listing hosts: %w", err))

@@ -7,6 +7,7 @@ import (
 
 	"better/compute/authz"
 	"better/compute/internal/id"
+	"better/compute/internal/input"
 	"better/compute/internal/problem"
 	"better/compute/model"
 )
@@ -37,12 +38,12 @@ func (s *Service) Get(ctx context.Context, in GetInput) (*model.Pool, error) {
 // Page gives those of the tenant's pools that the caller holds compute:pools:read on, sorted by name in byte order, then id.
 // INVALID_INPUT, UNAUTHENTICATED, or FORBIDDEN when there is neither a grant on the tenant nor on a single pool.
 func (s *Service) Page(ctx context.Context, in PageInput) (*model.PoolConnection, error) {
-	if err := authenticated(ctx); err != nil {
+	if _, err := authz.Authenticated(ctx); err != nil {
 		return nil, err
 	}
 	var issues problem.Issues
-	checkTenant(&issues, in.TenantID)
-	p := checkPage(&issues, in.First, in.After)
+	input.Tenant(&issues, in.TenantID)
+	p := input.CheckPage(&issues, in.First, in.After, decodeCursor)
 	if err := issues.Err(); err != nil {
 		return nil, err
 	}
@@ -54,13 +55,13 @@ func (s *Service) Page(ctx context.Context, in PageInput) (*model.PoolConnection
 	if err != nil {
 		return nil, err
 	}
-	return model.NewConnection(pools, p.first, p.after, encodeCursor), nil
+	return model.NewConnection(pools, p.First, p.After, encodeCursor), nil
 }
 
 // Node gives the pool of that id, whichever tenant's it is, to a caller who holds compute:pools:read on it; nil when it is not there,
 // not readable or no pool's id. UNAUTHENTICATED or UNAVAILABLE.
 func (s *Service) Node(ctx context.Context, poolID string) (*model.Pool, error) {
-	if err := authenticated(ctx); err != nil {
+	if _, err := authz.Authenticated(ctx); err != nil {
 		return nil, err
 	}
 	if !id.Valid(idPrefix, poolID) {

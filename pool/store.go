@@ -9,6 +9,7 @@ import (
 	"github.com/uptrace/bun"
 
 	"better/compute/authz"
+	"better/compute/internal/input"
 	"better/compute/internal/postgres"
 	"better/compute/internal/problem"
 	"better/compute/model"
@@ -104,15 +105,15 @@ func selectBlockers(ctx context.Context, tx bun.IDB, poolID string, limit int) (
 }
 
 // selectPools reads one item more than the page has.
-func selectPools(ctx context.Context, idb bun.IDB, f authz.Filter, tenantID string, archived bool, p page) ([]*model.Pool, error) {
+func selectPools(ctx context.Context, idb bun.IDB, f authz.Filter, tenantID string, archived bool, p input.Page[cursor]) ([]*model.Pool, error) {
 	pools := []*model.Pool{}
 	query := f.Where(idb.NewSelect().TableExpr("pools").ColumnExpr(columns), "id").
-		Where("tenant_id = ?", tenantID).OrderExpr("name, id").Limit(int64(p.first + 1))
+		Where("tenant_id = ?", tenantID).OrderExpr("name, id").Limit(int64(p.First + 1))
 	if !archived {
 		query.Where("archived_at IS NULL")
 	}
-	if p.after != "" {
-		query.Where("(name, id) > (?, ?)", p.cursor.Name, p.cursor.ID)
+	if p.After != "" {
+		query.Where("(name, id) > (?, ?)", p.Place.Name, p.Place.ID)
 	}
 	if err := query.Scan(ctx, &pools); err != nil {
 		return nil, postgres.Translate(fmt.Errorf("listing pools: %w", err))

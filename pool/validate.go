@@ -1,14 +1,11 @@
 package pool
 
 import (
-	"context"
 	"encoding/base64"
 	"encoding/json"
-	"regexp"
-	"time"
 
-	"better/compute/authz"
 	"better/compute/internal/id"
+	"better/compute/internal/input"
 	"better/compute/internal/problem"
 	"better/compute/model"
 )
@@ -19,36 +16,15 @@ const (
 	instanceIDPart  = "inst"
 )
 
-// Bounds of a page.
-const (
-	defaultPage = 50
-	maxPage     = 100
-)
-
-var (
-	tenantForm = regexp.MustCompile(`\A[A-Za-z0-9._:-]{1,128}\z`)
-	nameForm   = regexp.MustCompile(`\A[a-z0-9][a-z0-9._-]{0,62}\z`)
-)
-
-func checkTenant(issues *problem.Issues, tenantID string) {
-	if !tenantForm.MatchString(tenantID) {
-		issues.Add("tenantId", "must match ^[A-Za-z0-9._:-]{1,128}$")
-	}
-}
-
 func checkPlace(issues *problem.Issues, tenantID, poolID string) {
-	checkTenant(issues, tenantID)
-	if !id.Valid(idPrefix, poolID) {
-		issues.Add("poolId", "must match ^pool_[0-9a-hjkmnp-tv-z]{26,52}$")
-	}
+	input.Tenant(issues, tenantID)
+	input.ID(issues, "poolId", idPrefix, poolID)
 }
 
 func checkCreate(in model.CreatePoolInput) error {
 	var issues problem.Issues
-	checkTenant(&issues, in.TenantID)
-	if !nameForm.MatchString(in.Name) {
-		issues.Add("name", "must match ^[a-z0-9][a-z0-9._-]{0,62}$")
-	}
+	input.Tenant(&issues, in.TenantID)
+	input.Name(&issues, "name", in.Name)
 	switch in.Class {
 	case model.ClassVPSHost, model.ClassMetalHost, model.ClassVPS, model.ClassMetal, model.ClassContainer:
 	default:
@@ -57,37 +33,8 @@ func checkCreate(in model.CreatePoolInput) error {
 	if in.Agent != model.AgentBCD && in.Agent != model.AgentNone {
 		issues.Add("agent", "must be bcd or none")
 	}
-	if in.AccountID != nil && !id.Valid(accountIDPrefix, *in.AccountID) {
-		issues.Add("accountId", "must match ^pacct_[0-9a-hjkmnp-tv-z]{26,52}$")
-	}
+	input.OptionalID(&issues, "accountId", accountIDPrefix, in.AccountID)
 	return issues.Err()
-}
-
-// page is what a PageInput asks for.
-type page struct {
-	first  int
-	after  string // as given
-	cursor cursor
-}
-
-func checkPage(issues *problem.Issues, first *int, after *string) page {
-	p := page{first: defaultPage}
-	if first != nil {
-		p.first = *first
-	}
-	if p.first < 1 || p.first > maxPage {
-		issues.Add("first", "must be from 1 to %d", maxPage)
-	}
-	if after == nil {
-		return p
-	}
-	p.after = *after
-	c, ok := decodeCursor(*after)
-	if !ok {
-		issues.Add("after", "must be the endCursor of an earlier page")
-	}
-	p.cursor = c
-	return p
 }
 
 // cursor is the place of a pool in the tenant's list. Archived pools can share a name.
@@ -106,14 +53,5 @@ func decodeCursor(s string) (c cursor, ok bool) {
 	if err != nil || json.Unmarshal(b, &c) != nil {
 		return cursor{}, false
 	}
-	return c, nameForm.MatchString(c.Name) && id.Valid(idPrefix, c.ID)
-}
-
-// authenticated gives UNAUTHENTICATED without a caller, or with one whose credential has ended.
-func authenticated(ctx context.Context) error {
-	actor, ok := authz.ActorFrom(ctx)
-	if !ok || !actor.Expires.IsZero() && !time.Now().Before(actor.Expires) {
-		return problem.New(problem.Unauthenticated, "This needs a credential that has not expired.")
-	}
-	return nil
+	return c, input.ValidName(c.Name) && id.Valid(idPrefix, c.ID)
 }

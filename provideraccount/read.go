@@ -5,6 +5,7 @@ import (
 
 	"better/compute/authz"
 	"better/compute/internal/id"
+	"better/compute/internal/input"
 	"better/compute/internal/problem"
 	"better/compute/model"
 )
@@ -40,11 +41,11 @@ func (s *Service) Get(ctx context.Context, in GetInput) (*model.ProviderAccount,
 // List gives all of the tenant's accounts that the caller holds compute:providers:read on, sorted by name in byte order.
 // INVALID_INPUT, UNAUTHENTICATED, or FORBIDDEN when there is neither a grant on the tenant nor on a single account.
 func (s *Service) List(ctx context.Context, in ListInput) ([]*model.ProviderAccount, error) {
-	if _, err := authenticated(ctx); err != nil {
+	if _, err := authz.Authenticated(ctx); err != nil {
 		return nil, err
 	}
 	var issues problem.Issues
-	checkTenant(&issues, in.TenantID)
+	input.Tenant(&issues, in.TenantID)
 	if err := issues.Err(); err != nil {
 		return nil, err
 	}
@@ -57,15 +58,15 @@ func (s *Service) List(ctx context.Context, in ListInput) ([]*model.ProviderAcco
 
 // Page is List by pages.
 func (s *Service) Page(ctx context.Context, in PageInput) (*model.ProviderAccountConnection, error) {
-	if _, err := authenticated(ctx); err != nil {
+	if _, err := authz.Authenticated(ctx); err != nil {
 		return nil, err
 	}
 	var issues problem.Issues
-	checkTenant(&issues, in.TenantID)
+	input.Tenant(&issues, in.TenantID)
 	if in.Provider != nil {
 		checkProvider(&issues, *in.Provider)
 	}
-	p := checkPage(&issues, in.First, in.After)
+	p := input.CheckPage(&issues, in.First, in.After, decodeCursor)
 	if err := issues.Err(); err != nil {
 		return nil, err
 	}
@@ -74,12 +75,12 @@ func (s *Service) Page(ctx context.Context, in PageInput) (*model.ProviderAccoun
 		return nil, err
 	}
 	accounts, err := selectAccounts(ctx, s.db.DB, filter, listQuery{
-		tenantID: in.TenantID, afterName: p.afterName, provider: in.Provider, limit: p.first + 1,
+		tenantID: in.TenantID, afterName: p.Place, provider: in.Provider, limit: p.First + 1,
 	})
 	if err != nil {
 		return nil, err
 	}
-	return model.NewConnection(accounts, p.first, p.after, encodeCursor), nil
+	return model.NewConnection(accounts, p.First, p.After, encodeCursor), nil
 }
 
 // ByIDs gives those of the tenant's accounts that the caller holds compute:providers:read on, by id, in one query. What is not
@@ -109,7 +110,7 @@ func (s *Service) ByIDs(ctx context.Context, tenantID string, ids []string) (map
 // Node gives the account of that id, whichever tenant's it is, to a caller who holds compute:providers:read on it; nil when it is not
 // there, not readable or no account's id. UNAUTHENTICATED or UNAVAILABLE.
 func (s *Service) Node(ctx context.Context, accountID string) (*model.ProviderAccount, error) {
-	if _, err := authenticated(ctx); err != nil {
+	if _, err := authz.Authenticated(ctx); err != nil {
 		return nil, err
 	}
 	if !id.Valid(idPrefix, accountID) {
@@ -134,7 +135,7 @@ func (s *Service) Node(ctx context.Context, accountID string) (*model.ProviderAc
 
 // admit lets a caller through who is one, asks properly, and may do it to the account.
 func (s *Service) admit(ctx context.Context, at GetInput, more problem.Issues, p authz.Permission) error {
-	if _, err := authenticated(ctx); err != nil {
+	if _, err := authz.Authenticated(ctx); err != nil {
 		return err
 	}
 	var issues problem.Issues

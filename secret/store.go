@@ -5,14 +5,13 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"regexp"
 	"strings"
-	"time"
 
 	"github.com/uptrace/bun"
 
 	"better/compute/audit"
 	"better/compute/authz"
+	"better/compute/internal/input"
 	"better/compute/internal/postgres"
 	"better/compute/internal/problem"
 	"better/compute/model"
@@ -26,8 +25,6 @@ const (
 	putAction    = "putSecret"
 	deleteAction = "deleteSecret"
 )
-
-var tenantForm = regexp.MustCompile(`\A[A-Za-z0-9._:-]{1,128}\z`)
 
 // Put writes a secret of the tenant, over an older value if there is one, for a caller who holds compute:providers:manage on the
 // tenant. INVALID_INPUT, UNAUTHENTICATED, FORBIDDEN, or INVALID_CONFIG without a key. Idempotent.
@@ -90,7 +87,7 @@ func (s *Service) Delete(ctx context.Context, in model.DeleteSecretInput) (*mode
 // INVALID_INPUT, UNAUTHENTICATED or FORBIDDEN.
 func (s *Service) List(ctx context.Context, tenantID string) ([]*model.Secret, error) {
 	var issues problem.Issues
-	checkTenant(&issues, tenantID)
+	input.Tenant(&issues, tenantID)
 	if err := s.admit(ctx, issues, model.ProvidersRead, tenantID); err != nil {
 		return nil, err
 	}
@@ -105,7 +102,7 @@ func (s *Service) List(ctx context.Context, tenantID string) ([]*model.Secret, e
 
 // admit lets a caller through who is one, asks properly, and may.
 func (s *Service) admit(ctx context.Context, issues problem.Issues, p authz.Permission, tenantID string) error {
-	if _, err := authenticated(ctx); err != nil {
+	if _, err := authz.Authenticated(ctx); err != nil {
 		return err
 	}
 	if err := issues.Err(); err != nil {
@@ -114,14 +111,8 @@ func (s *Service) admit(ctx context.Context, issues problem.Issues, p authz.Perm
 	return s.authz.Check(ctx, p, authz.Tenant(tenantID))
 }
 
-func checkTenant(issues *problem.Issues, tenantID string) {
-	if !tenantForm.MatchString(tenantID) {
-		issues.Add("tenantId", "must match ^[A-Za-z0-9._:-]{1,128}$")
-	}
-}
-
 func checkPlace(issues *problem.Issues, tenantID, name string) {
-	checkTenant(issues, tenantID)
+	input.Tenant(issues, tenantID)
 	if !provider.ValidSecretName(name) {
 		issues.Add("name", "must match ^[a-z0-9][a-z0-9._-]{0,62}$")
 	}
@@ -155,13 +146,4 @@ func readSealed(ctx context.Context, db *postgres.DB, tenantID, name string) (ro
 		return sealedRow{}, false, fmt.Errorf("reading a secret: %w", err)
 	}
 	return row, true, nil
-}
-
-// authenticated finds the caller; UNAUTHENTICATED without one, or with one whose credential has ended.
-func authenticated(ctx context.Context) (authz.Actor, error) {
-	actor, ok := authz.ActorFrom(ctx)
-	if !ok || !actor.Expires.IsZero() && !time.Now().Before(actor.Expires) {
-		return authz.Actor{}, problem.New(problem.Unauthenticated, "This needs a credential that has not expired.")
-	}
-	return actor, nil
 }
