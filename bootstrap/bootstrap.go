@@ -27,8 +27,6 @@ import (
 
 // Options is what the deployment was set up with for installing agents.
 type Options struct {
-	// AgentURL, when not empty, is where a machine can fetch the agent, `{arch}` standing for the architecture.
-	AgentURL string
 	// AgentBinary opens the agent for an architecture (amd64, arm64).
 	AgentBinary func(arch string) (io.ReadCloser, error)
 	// JoinURL is the agent listener as machines reach it; CAPin is what they verify it with.

@@ -156,8 +156,6 @@ type Payload struct {
 	Generation int
 	// AgentBinary opens the bcd binary for an architecture (amd64, arm64).
 	AgentBinary func(arch string) (io.ReadCloser, error)
-	// AgentURL, when not empty, is where a machine can fetch the binary itself, `{arch}` standing for the architecture.
-	AgentURL string
 	// JoinURL is the agent listener: https://host:port.
 	JoinURL string
 	// CAPin is what the agent verifies the listener with.
