@@ -5,6 +5,7 @@
 package rest
 
 import (
+	"cmp"
 	"context"
 	_ "embed"
 	"encoding/json"
@@ -14,6 +15,7 @@ import (
 	"mime"
 	"net/http"
 	"strconv"
+	"time"
 
 	"better/compute/authz"
 	"better/compute/bootstrap"
@@ -33,6 +35,8 @@ type Service struct {
 	Accounts   *provideraccount.Service
 	Bootstraps *bootstrap.Service
 	Log        *slog.Logger
+	// Time is how long a method may take, LiveTime one that asks the provider. Zero means 10 and 35 seconds, as for GraphQL.
+	Time, LiveTime time.Duration
 }
 
 // items wraps a list, so that an answer is always an object.
@@ -59,26 +63,27 @@ func (s *Service) Handler() http.Handler {
 }
 
 func (s *Service) methods() map[string]http.Handler {
+	limit := cmp.Or(s.Time, 10*time.Second)
 	return map[string]http.Handler{
-		"create": method(s, func(ctx context.Context, in model.CreateProviderAccountInput) (any, error) {
+		"create": method(s, limit, func(ctx context.Context, in model.CreateProviderAccountInput) (any, error) {
 			out, err := s.Accounts.Create(ctx, in)
 			if err != nil {
 				return nil, err
 			}
 			return out.ProviderAccount, nil
 		}),
-		"list": method(s, func(ctx context.Context, in provideraccount.ListInput) (any, error) {
+		"list": method(s, limit, func(ctx context.Context, in provideraccount.ListInput) (any, error) {
 			out, err := s.Accounts.List(ctx, in)
 			return items[*model.ProviderAccount]{out}, err
 		}),
-		"get": method(s, func(ctx context.Context, in provideraccount.GetInput) (any, error) {
+		"get": method(s, limit, func(ctx context.Context, in provideraccount.GetInput) (any, error) {
 			return s.Accounts.Get(ctx, in)
 		}),
-		"offers": method(s, func(ctx context.Context, in provideraccount.OffersInput) (any, error) {
+		"offers": method(s, cmp.Or(s.LiveTime, 35*time.Second), func(ctx context.Context, in provideraccount.OffersInput) (any, error) {
 			out, err := s.Accounts.Offers(ctx, in)
 			return items[*model.Offer]{out}, err
 		}),
-		"update": method(s, func(ctx context.Context, in updateInput) (any, error) {
+		"update": method(s, limit, func(ctx context.Context, in updateInput) (any, error) {
 			out, err := s.Accounts.Update(ctx, model.UpdateProviderAccountInput{
 				TenantID: in.TenantID, AccountID: in.AccountID, Config: in.Config,
 			})
@@ -87,13 +92,13 @@ func (s *Service) methods() map[string]http.Handler {
 			}
 			return out.ProviderAccount, nil
 		}),
-		"delete": method(s, func(ctx context.Context, in model.DeleteProviderAccountInput) (any, error) {
+		"delete": method(s, limit, func(ctx context.Context, in model.DeleteProviderAccountInput) (any, error) {
 			if _, err := s.Accounts.Delete(ctx, in); err != nil {
 				return nil, err
 			}
 			return map[string]bool{"deleted": true}, nil
 		}),
-		"bootstrap": method(s, func(ctx context.Context, in model.BootstrapMachineInput) (any, error) {
+		"bootstrap": method(s, limit, func(ctx context.Context, in model.BootstrapMachineInput) (any, error) {
 			out, err := s.Bootstraps.Start(ctx, in)
 			if err != nil {
 				return nil, err
@@ -111,7 +116,7 @@ type updateInput struct {
 }
 
 // method makes a handler of one service call. What the caller sent is judged only after it is known who calls.
-func method[In any](s *Service, call func(context.Context, In) (any, error)) http.Handler {
+func method[In any](s *Service, limit time.Duration, call func(context.Context, In) (any, error)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if _, ok := authz.ActorFrom(r.Context()); !ok {
 			s.fail(w, r, problem.New(problem.Unauthenticated, "This request needs a credential."))
@@ -127,7 +132,9 @@ func method[In any](s *Service, call func(context.Context, In) (any, error)) htt
 			s.fail(w, r, err)
 			return
 		}
-		out, err := call(r.Context(), in)
+		ctx, cancel := context.WithTimeout(r.Context(), limit)
+		defer cancel()
+		out, err := call(ctx, in)
 		if err != nil {
 			s.fail(w, r, err)
 			return

@@ -51,11 +51,8 @@ func (p presenter) problemOf(ctx context.Context, err error, located, out *gqler
 	if located != nil && len(located.Path) > len(pathOf(ctx)) {
 		return badArgument(pathOf(ctx), located, out)
 	}
-	if errors.Is(err, context.DeadlineExceeded) {
-		return problem.New(problem.Unavailable, "The operation did not finish within its time limit.")
-	}
-	if errors.Is(err, context.Canceled) {
-		return problem.New(problem.Unavailable, "The operation was cancelled.")
+	if prob := problem.From(err); prob.Code != problem.Internal {
+		return prob
 	}
 	return p.internal(ctx, err)
 }

@@ -187,7 +187,10 @@ func (a *app) wireServer(accounts *provideraccount.Service, runs *bootstrap.Serv
 		Accounts: accounts, Bootstraps: runs, Hosts: hosts, Pools: a.pools, Secrets: a.secrets, Authz: a.decider,
 		Watcher: &bootstrap.Watcher{Runs: runs, Hub: a.hub},
 	}})
-	shim := &rest.Service{Accounts: accounts, Bootstraps: runs, Log: a.log}
+	shim := &rest.Service{
+		Accounts: accounts, Bootstraps: runs, Log: a.log,
+		Time: a.config.Limits.OperationTime, LiveTime: a.config.Limits.LiveOperationTime,
+	}
 	a.api, err = server.New(server.Deps{
 		Schema: schema, Authenticate: server.StaticTokens(a.config.staticTokens()), REST: shim.Handler(),
 		Ready: a.isReady, Metrics: prometheus.NewRegistry(), Log: a.log, Config: a.config.serverConfig(),

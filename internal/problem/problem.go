@@ -6,6 +6,7 @@
 package problem
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -114,13 +115,20 @@ func (e *Error) Because(err error) *Error {
 	return &c
 }
 
-// From finds the Error that err carries; anything else becomes INTERNAL with err as its cause. From(nil) is nil.
+// From finds the Error that err carries. The end of a context, which is that of a call's time or of its caller's patience, is
+// UNAVAILABLE; anything else becomes INTERNAL with err as its cause. From(nil) is nil.
 func From(err error) *Error {
 	if err == nil {
 		return nil
 	}
 	if e, ok := errors.AsType[*Error](err); ok {
 		return e
+	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		return New(Unavailable, "The operation did not finish within its time limit.").Because(err)
+	}
+	if errors.Is(err, context.Canceled) {
+		return New(Unavailable, "The operation was cancelled.").Because(err)
 	}
 	return New(Internal, "The server failed to handle this request.").Because(err)
 }
