@@ -100,6 +100,8 @@ type Bootstrap struct {
 	UpdatedAt  Time              `bun:"updated_at" json:"updatedAt"`
 	DeadlineAt *Time             `bun:"deadline_at" json:"deadlineAt"`
 	JoinedAt   *Time             `bun:"joined_at" json:"joinedAt"`
+
+	Siblings *Siblings[Bootstrap] `bun:"-" json:"-"` // nil for one that was read alone
 }
 
 // IsNode marks the type for GraphQL.

@@ -31,6 +31,8 @@ type Pool struct {
 	AccountID  *string   `bun:"account_id" json:"accountId"`
 	ArchivedAt *Time     `bun:"archived_at" json:"archivedAt"`
 	CreatedAt  Time      `bun:"created_at" json:"createdAt"`
+
+	Siblings *Siblings[Pool] `bun:"-" json:"-"` // nil for one that was read alone
 }
 
 // IsNode marks the type for GraphQL.

@@ -21,7 +21,7 @@ func (r *bootstrapResolver) Pool(ctx context.Context, objs []*model.Bootstrap) (
 }
 
 func (r *bootstrapResolver) History(ctx context.Context, objs []*model.Bootstrap) ([][]*model.BootstrapTransition, error) {
-	return r.Bootstraps.Histories(ctx, objs)
+	return r.historiesOf(ctx, objs)
 }
 
 func (r *mutationResolver) BootstrapMachine(ctx context.Context, input model.BootstrapMachineInput) (*model.BootstrapMachinePayload, error) {
@@ -41,9 +41,14 @@ func (r *queryResolver) Bootstrap(ctx context.Context, tenantID string, bootstra
 }
 
 func (r *queryResolver) Bootstraps(ctx context.Context, tenantID string, accountID *string, poolID *string, statuses []model.BootstrapStatus, first *int, after *string) (*model.Connection[model.Bootstrap], error) {
-	return r.Resolver.Bootstraps.Page(ctx, bootstrap.PageQuery{
+	page, err := r.Resolver.Bootstraps.Page(ctx, bootstrap.PageQuery{
 		TenantID: tenantID, AccountID: accountID, PoolID: poolID, Statuses: statuses, First: first, After: after,
 	})
+	if err != nil {
+		return nil, err
+	}
+	joinRuns(page)
+	return page, nil
 }
 
 func (r *subscriptionResolver) BootstrapStatusChanged(ctx context.Context, tenantID string, accountID *string, bootstrapID *string, after *string) (<-chan *model.BootstrapStatusChange, error) {

@@ -37,7 +37,12 @@ func (r *providerAccountResolver) Machines(ctx context.Context, obj *model.Provi
 }
 
 func (r *providerAccountResolver) Bootstraps(ctx context.Context, objs []*model.ProviderAccount, statuses []model.BootstrapStatus, first *int, after *string) ([]*model.Connection[model.Bootstrap], error) {
-	return r.Resolver.Bootstraps.ByAccounts(ctx, objs, statuses, first, after)
+	pages, err := r.Resolver.Bootstraps.ByAccounts(ctx, objs, statuses, first, after)
+	if err != nil {
+		return nil, err
+	}
+	joinRuns(pages...)
+	return pages, nil
 }
 
 func (r *queryResolver) ProviderAccount(ctx context.Context, tenantID string, accountID string) (*model.ProviderAccount, error) {
