@@ -33,8 +33,7 @@ func TestKilledServerGoesOn(t *testing.T) {
 		r := alice.awaitRun(id, "JOINED")
 		checkWay(t, r, byMachine)
 		for _, w := range watchers {
-			w.awaitCount(id, len(byMachine))
-			checkSaw(t, w.name, w.all(), r)
+			checkSaw(t, w, r)
 		}
 		alice.awaitHeartbeat(r.HostID)
 		checkJoined(t, hosts[i])

@@ -22,84 +22,73 @@ func TestMachinesBecomeHosts(t *testing.T) {
 	alice := s.alice().newSite("home", hosts...)
 	offer := alice.onlyOffer("AVAILABLE")
 	watchers := alice.watchTenant(webSocket, events, webSocket, events)
-	cut := watchers[2:]
 
 	// The agent of the first cannot reach the server yet, so that its token can be looked at.
 	block(hosts[0], s.agentAddress)
-	first, second := alice.bootstrap("machineId", "m1", "first"), alice.bootstrap("offerId", offer, "second")
-	var narrow []*watcher
-	for _, transport := range []string{webSocket, events} {
-		for _, id := range []string{first, second} {
-			narrow = append(narrow, alice.watch(transport, map[string]any{"bootstrapId": id}))
+	ids := []string{alice.bootstrap("machineId", "m1", "first"), alice.bootstrap("offerId", offer, "second")}
+	narrow := make([][]*watcher, len(ids))
+	for i, id := range ids {
+		for _, transport := range []string{webSocket, events} {
+			narrow[i] = append(narrow[i], alice.watch(transport, map[string]any{"bootstrapId": id}))
 		}
 	}
-	rests := make([]*watcher, len(cut))
 	for i, transport := range []string{events, webSocket} { // each goes on over the other transport
-		cut[i].awaitCount(second, 2)
-		cut[i].kill()
-		seen := cut[i].all()
-		rests[i] = alice.watch(transport, map[string]any{"after": seen[len(seen)-1].Cursor})
+		watchers[i].awaitCount(ids[1], 2)
+		watchers[i] = watchers[i].resume(transport)
 	}
-	alice.awaitRun(first, "INSTALLED")
+	alice.awaitRun(ids[0], "INSTALLED")
 	s.secrets = append(s.secrets, checkTokenIsOnlyInItsFile(t, hosts[0]))
 	alice.checkInUse("bootstrapping", hosts[0], "m1")
 	unblock(hosts[0], s.agentAddress)
 
-	runs := []run{alice.awaitRun(first, "JOINED"), alice.awaitRun(second, "JOINED")}
-	checkWay(t, runs[0], byMachine)
-	checkWay(t, runs[1], byOffer)
-	if runs[1].MachineID != "m2" {
-		t.Errorf("the offer brought the machine %q, want m2, the free one", runs[1].MachineID)
-	}
-	for i, w := range narrow {
-		w.awaitEnd() // of itself, after the final state
-		checkSawTheRest(t, w, runs[i%2])
-	}
-	for i, w := range append(watchers[:2:2], rests...) {
-		for _, r := range runs {
-			want := len(r.History)
-			var before []message
-			if i >= 2 {
-				before = cut[i-2].all()
-			}
-			w.awaitCount(r.ID, want-len(stepsOf(before, r.ID)))
-			checkSaw(t, w.name, append(before, w.all()...), r)
+	var runs []run
+	for i, way := range [][]string{byMachine, byOffer} {
+		r := alice.awaitRun(ids[i], "JOINED")
+		runs = append(runs, r)
+		checkWay(t, r, way)
+		if want := machineName(i); r.MachineID != want {
+			t.Errorf("the run has the machine %q, want %s", r.MachineID, want)
 		}
-	}
-	for i, r := range runs {
+		for _, w := range narrow[i] {
+			checkSawTheRest(t, w, r)
+		}
 		alice.awaitHeartbeat(r.HostID)
 		checkJoined(t, hosts[i])
 		alice.checkInUse("joined-"+r.MachineID, hosts[i], r.MachineID)
 	}
 
-	alice.onlyOffer("OUT_OF_STOCK")
-
-	removed := runs[1]
-	certificate := hosts[1].Run("cat /var/lib/bcd/cert.pem")
-	alice.removeHost(removed.HostID)
-	alice.onlyOffer("AVAILABLE")
-	s.checkRefused(certificate, hosts[1].Run("cat /var/lib/bcd/key.pem"))
-	await(t, "the agent of the removed host gives up", func() bool {
-		out, _ := hosts[1].Try("cat /run/bcd.exit")
-		return out == "4\n"
-	})
-	if n := agents(hosts[1]); n != 0 {
-		t.Errorf("%d agents run on the removed host", n)
-	}
-	again := alice.awaitRun(alice.bootstrap("offerId", offer, "again"), "JOINED") // nobody's again, the machine is on offer
-	checkWay(t, again, byOffer)
-	alice.awaitHeartbeat(again.HostID)
-	checkJoined(t, hosts[1])
-	if again.HostID == removed.HostID || hosts[1].Run("cat /var/lib/bcd/cert.pem") == certificate {
-		t.Error("the machine joined again as the host that it was")
-	}
-	// Whatever came twice has come by now.
-	for _, w := range watchers[:2] {
-		w.awaitCount(again.ID, len(byOffer))
-		for _, r := range append(runs, again) {
-			checkSaw(t, w.name, w.all(), r)
+	runs = append(runs, alice.replaceHost(runs[1], hosts[1], offer))
+	for _, w := range watchers {
+		for _, r := range slices.Backward(runs) { // once the last is there, so is whatever came twice of the others
+			checkSaw(t, w, r)
 		}
 	}
+}
+
+// replaceHost removes the host that a run made. Its agent is not trusted any more and ends, and the machine is on offer again: a new run
+// makes another host of it.
+func (s site) replaceHost(made run, machine *netns.Host, offer string) run {
+	s.t.Helper()
+	s.onlyOffer("OUT_OF_STOCK")
+	certificate := machine.Run("cat /var/lib/bcd/cert.pem")
+	s.removeHost(made.HostID)
+	s.checkRefused(certificate, machine.Run("cat /var/lib/bcd/key.pem"))
+	await(s.t, "the agent of the removed host gives up", func() bool {
+		code, _ := machine.Try("cat /run/bcd.exit")
+		return code == "4\n"
+	})
+	if n := agents(machine); n != 0 {
+		s.t.Errorf("%d agents run on the removed host", n)
+	}
+	s.onlyOffer("AVAILABLE")
+	r := s.awaitRun(s.bootstrap("offerId", offer, "again"), "JOINED")
+	checkWay(s.t, r, byOffer)
+	s.awaitHeartbeat(r.HostID)
+	checkJoined(s.t, machine)
+	if r.HostID == made.HostID || machine.Run("cat /var/lib/bcd/cert.pem") == certificate {
+		s.t.Error("the machine joined again as the host that it was")
+	}
+	return r
 }
 
 // onlyOffer is the offer that both machines make together, which must be so available.
@@ -124,7 +113,7 @@ func (s site) watchTenant(transports ...string) []*watcher {
 		watchers[i] = s.watch(transport, map[string]any{})
 	}
 	nowhere := site{s.caller, s.createAccount("nowhere", map[string]any{"machines": []map[string]any{{
-		"id": "nowhere", "address": s.url[len("http://"):strings.LastIndex(s.url, ":")], "port": 1, "kind": "vps", "privateKey": "secret://none",
+		"id": "nowhere", "address": s.at.String(), "port": 1, "kind": "vps", "privateKey": "secret://none",
 		"hostFingerprint": "SHA256:" + strings.Repeat("A", 43),
 	}}}), s.pool}
 	probes := 0
@@ -209,18 +198,19 @@ func (s site) checkInUse(name string, h *netns.Host, machineID string) {
 	twin := s
 	twin.account = s.createAccount("twin-"+name, s.inventory(h))
 	stranger := s.server.other().newSite("theirs-"+name, h)
-	for who, attempt := range map[string]struct {
+	for _, attempt := range []struct {
+		who string
 		site
 		machine string
-	}{"the owner": {s, machineID}, "another account": {twin, "m1"}, "another tenant": {stranger, "m1"}} {
+	}{{"the owner", s, machineID}, {"another account", twin, "m1"}, {"another tenant", stranger, "m1"}} {
 		_, refused := attempt.tryBootstrap("machineId", attempt.machine, name)
 		if refused == nil || refused.Extensions.Code != "CONFLICT" {
-			s.t.Errorf("%s bootstraps a machine that is in use: %+v", who, refused)
+			s.t.Errorf("%s bootstraps a machine that is in use: %+v", attempt.who, refused)
 			continue
 		}
 		for _, hidden := range []string{s.account, s.tenant, "boot_", "host_", "pool_"} {
-			if who != "the owner" && strings.Contains(refused.text, hidden) {
-				s.t.Errorf("%s is told of %q: %s", who, hidden, refused.text)
+			if strings.Contains(refused.text, hidden) {
+				s.t.Errorf("%s is told of %q: %s", attempt.who, hidden, refused.text)
 			}
 		}
 	}

@@ -8,18 +8,9 @@ import (
 
 // run is a bootstrap as its owner sees it.
 type run struct {
-	ID         string
-	MachineID  string
-	HostID     string
-	Status     string
-	Step       string
-	WaitReason string
-	Cleanup    string
-	CreatedAt  string
-	DeadlineAt string
-	Failure    *struct {
-		Reason, Message string
-	}
+	ID, MachineID, HostID, Status string
+
+	Failure *struct{ Reason, Message string }
 	History []transition
 }
 
@@ -28,7 +19,7 @@ type transition struct {
 	From, To, At string
 }
 
-const runFields = `{ id machineId hostId status step waitReason cleanup createdAt deadlineAt failure { reason message } history { from to at } }`
+const runFields = `{ id machineId hostId status failure { reason message } history { from to at } }`
 
 // The way of a run that goes well.
 var (
@@ -135,14 +126,13 @@ func checkWay(t testing.TB, r run, way []string) {
 
 // host is a host as its owner sees it.
 type host struct {
-	ID, MachineID, LastSeenAt, JoinedAt, RemovedAt, CertificateNotAfter string
+	LastSeenAt, RemovedAt string
 }
 
 func (c caller) host(id string) host {
 	c.t.Helper()
-	return must[struct{ Host host }](c, `query($t: ID!, $id: ID!) {
-		host(tenantId: $t, hostId: $id) { id machineId lastSeenAt joinedAt removedAt certificateNotAfter }
-	}`, map[string]any{"t": c.tenant, "id": id}).Host
+	return must[struct{ Host host }](c, `query($t: ID!, $id: ID!) { host(tenantId: $t, hostId: $id) { lastSeenAt removedAt } }`,
+		map[string]any{"t": c.tenant, "id": id}).Host
 }
 
 // awaitHeartbeat polls until the host was heard again.

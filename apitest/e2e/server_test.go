@@ -29,6 +29,7 @@ const (
 
 // server is `compute-api serve` with a database of its own. It can be killed and started again at the same addresses.
 type server struct {
+	at                netip.Addr
 	url, agentAddress string
 
 	t       testing.TB
@@ -44,7 +45,7 @@ func startServer(t testing.TB, at netip.Addr, limits map[string]string) *server 
 	t.Helper()
 	dir := t.TempDir()
 	s := &server{
-		t: t, config: filepath.Join(dir, "config.yaml"), log: filepath.Join(dir, "log"), agentAddress: freeAddress(t, at),
+		t: t, at: at, config: filepath.Join(dir, "config.yaml"), log: filepath.Join(dir, "log"), agentAddress: freeAddress(t, at),
 		secrets: []string{aliceToken, otherToken},
 	}
 	listen := freeAddress(t, at)

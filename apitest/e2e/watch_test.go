@@ -35,6 +35,7 @@ type message struct {
 type watcher struct {
 	name string
 
+	caller caller
 	t      testing.TB
 	cmd    *exec.Cmd
 	errors bytes.Buffer
@@ -56,7 +57,7 @@ func (c caller) watch(transport string, variables map[string]any) *watcher {
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	w := &watcher{name: transport + " " + string(text), t: c.t, done: make(chan struct{})}
+	w := &watcher{name: transport + " " + string(text), caller: c, t: c.t, done: make(chan struct{})}
 	w.cmd = exec.CommandContext(context.Background(), "node", "follow.mjs", transport, c.url+"/graphql", c.token, string(text)) // killed with the test
 	w.cmd.Dir = clients
 	w.cmd.Stderr = &w.errors
@@ -91,7 +92,19 @@ func (w *watcher) kill() {
 	<-w.done
 }
 
-// all is every message so far.
+// resume kills it, and returns one that goes on from what it saw last.
+func (w *watcher) resume(transport string) *watcher {
+	w.t.Helper()
+	w.kill()
+	seen := w.all()
+	next := w.caller.watch(transport, map[string]any{"after": seen[len(seen)-1].Cursor})
+	next.mu.Lock()
+	defer next.mu.Unlock()
+	next.seen = append(seen, next.seen...)
+	return next
+}
+
+// all is every message so far, those of the watchers that it goes on from included.
 func (w *watcher) all() []message {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -99,11 +112,9 @@ func (w *watcher) all() []message {
 }
 
 // of is what it saw of one run.
-func (w *watcher) of(runID string) []transition { return stepsOf(w.all(), runID) }
-
-func stepsOf(all []message, runID string) []transition {
+func (w *watcher) of(runID string) []transition {
 	var steps []transition
-	for _, m := range all {
+	for _, m := range w.all() {
 		if m.ID == runID {
 			steps = append(steps, m.transition)
 		}
@@ -142,17 +153,20 @@ func (w *watcher) awaitEnd() {
 	}
 }
 
-// checkSaw compares what a watcher of the whole tenant saw of a run with its history: each transition once, in order.
-func checkSaw(t testing.TB, who string, all []message, r run) {
+// checkSaw compares what a watcher of the whole tenant sees of a run with its history: each transition once, in order.
+func checkSaw(t testing.TB, w *watcher, r run) {
 	t.Helper()
-	if diff := cmp.Diff(r.History, stepsOf(all, r.ID)); diff != "" {
-		t.Errorf("%s saw something else than the history of %s (-history +seen):\n%s", who, r.ID, diff)
+	w.awaitCount(r.ID, len(r.History))
+	if diff := cmp.Diff(r.History, w.of(r.ID)); diff != "" {
+		t.Errorf("%s saw something else than the history of %s (-history +seen):\n%s", w.name, r.ID, diff)
 	}
 }
 
-// checkSawTheRest is for a watcher of one run, whose first message is the state in which it found the run.
+// checkSawTheRest is for a watcher of one run, whose first message is the state in which it found the run, and whose stream completes by
+// itself.
 func checkSawTheRest(t testing.TB, w *watcher, r run) {
 	t.Helper()
+	w.awaitEnd()
 	seen := w.of(r.ID)
 	if len(seen) != len(w.all()) || len(seen) == 0 || len(seen) > len(r.History) {
 		t.Errorf("%s saw %+v; the history is %+v", w.name, w.all(), r.History)
