@@ -242,7 +242,7 @@ func TestVariableErrorNamesTheVariable(t *testing.T) {
 	w := setup(t)
 	_, body := w.call(t, "POST", "/graphql", `{"query":"query ($q: OfferQuery) { offers(tenantId: \"t\", accountId: \"a\", query: $q) { id } }","variables":{"q":{"kind":"x"}}}`)
 	code, _, details := firstError(t, body)
-	want := map[string]any{"issues": []any{map[string]any{"path": "variables.q.kind", "message": "x is not a valid MachineKind"}}}
+	want := map[string]any{"issues": []any{map[string]any{"path": "variables.q.kind", "message": "The value is not a valid MachineKind"}}}
 	if diff := cmp.Diff(want, details); code != "INVALID_INPUT" || diff != "" {
 		t.Errorf("%s: %s", code, diff)
 	}

@@ -159,6 +159,9 @@ func (i Issues) Err() error {
 	if len(i) == 0 {
 		return nil
 	}
+	if len(i) == 1 && i[0].Path == "" {
+		return New(InvalidInput, "The input %s.", i[0].Message).With("issues", []Issue(i))
+	}
 	if len(i) == 1 {
 		return New(InvalidInput, "%s: %s", i[0].Path, i[0].Message).With("issues", []Issue(i))
 	}
