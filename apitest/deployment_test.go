@@ -115,7 +115,7 @@ func (d *deployment) caller(subject string, bindings ...string) (token string) {
 }
 
 func (d *deployment) append(section, list string, item any) {
-	in := d.settings[section].(map[string]any) //nolint:errcheck,forcetypeassert // newDeployment made it
+	in := d.settings[section].(map[string]any)
 	items, _ := in[list].([]any)
 	in[list] = append(items, item)
 }

@@ -12,9 +12,7 @@ import (
 	"better/compute/model"
 )
 
-var (
-	namePattern = regexp.MustCompile(`\A[A-Za-z0-9._:-]{1,128}\z`) // idempotency keys, machines and offers
-)
+var namePattern = regexp.MustCompile(`\A[A-Za-z0-9._:-]{1,128}\z`) // idempotency keys, machines and offers
 
 // checklist gathers what is wrong with the fields of a call.
 type checklist struct{ issues problem.Issues }

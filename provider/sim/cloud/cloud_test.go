@@ -110,6 +110,7 @@ func open(t *testing.T, dir string, change ...func(*cloud.Options)) (*client, *c
 }
 
 func newClient(t *testing.T, url string) *client {
+	t.Helper()
 	transport := &http.Transport{}
 	t.Cleanup(transport.CloseIdleConnections)
 	return &client{t: t, url: url, as: "alice", test: &http.Client{Transport: transport, Timeout: 20 * time.Second}}
