@@ -163,6 +163,7 @@ func with(faults ...cloud.Fault) providertest.Situation { return changed(nil, fa
 
 func changed(change func(*cloud.Options), faults ...cloud.Fault) providertest.Situation {
 	return providertest.Situation{Arrange: func(t *testing.T) *providertest.Account {
+		t.Helper()
 		b := setup(t, 0, change)
 		b.fault(faults...)
 		return b.Account
@@ -189,6 +190,7 @@ func TestConformance(t *testing.T) {
 			o.Catalogue[0].GPU = &cloud.GPU{Name: "Wafer™ (scale) engine/9 of a very long name indeed", Count: 1}
 		}),
 		OddIDs: providertest.Situation{Arrange: func(t *testing.T) *providertest.Account {
+			t.Helper()
 			b := setup(t, 0, nil)
 			b.OfferID = "metal-rtx_2F6000_40hel1"
 			return b.Account
@@ -208,6 +210,7 @@ func TestConformance(t *testing.T) {
 		RateLimitedFor: with(cloud.Fault{Kind: cloud.Fault429RetryAfter, Delay: "7s"}),
 		Down:           with(always(cloud.Fault503)),
 		Hangs: providertest.Situation{Arrange: func(t *testing.T) *providertest.Account {
+			t.Helper()
 			b := setup(t, 300*time.Millisecond, nil)
 			b.fault(onNext(cloud.FaultHang))
 			return b.Account
