@@ -40,6 +40,7 @@ type deployment struct {
 	cloudDir string
 	settings map[string]any // the configuration file
 	callers  map[string]string
+	env      []string // beside this process's own
 }
 
 // newDeployment has no caller yet. The simulated cloud delivers and installs within moments.
@@ -158,6 +159,7 @@ func (d *deployment) start(t testing.TB) *process {
 	}
 	ctx := context.WithoutCancel(t.Context()) // it is stopped by stop, in its own time
 	cmd := exec.CommandContext(ctx, binary(t, "compute-api"), "serve", "--config", path)
+	cmd.Env = append(os.Environ(), d.env...)
 	return launch(t, cmd)
 }
 
