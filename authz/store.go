@@ -103,3 +103,23 @@ func writeAudited(ctx context.Context, tx bun.Tx, by, action, tenantID string, b
 		Details: map[string]any{"subject": b.Subject, "role": b.Role, "effect": string(b.Effect)},
 	})
 }
+
+// Forget removes, in the caller's transaction, every binding on an object that is going away: an object that gets the same id later must
+// not get the rights too.
+func Forget(ctx context.Context, tx bun.Tx, o Object) error {
+	var bound bool
+	err := tx.NewRaw("SELECT EXISTS (SELECT FROM role_bindings WHERE object = ?)", o.String()).Scan(ctx, &bound)
+	if err != nil {
+		return fmt.Errorf("looking for role bindings: %w", err)
+	}
+	if !bound {
+		return nil // the lock is one for all tenants
+	}
+	if err := lockPolicy(ctx, tx); err != nil {
+		return err
+	}
+	if _, err := tx.NewRaw("DELETE FROM role_bindings WHERE object = ?", o.String()).Exec(ctx); err != nil {
+		return fmt.Errorf("removing role bindings: %w", err)
+	}
+	return nil
+}

@@ -7,6 +7,7 @@ CREATE TABLE role_bindings (
     created_by text        NOT NULL DEFAULT '',
     PRIMARY KEY (subject, object, role, effect)
 );
+CREATE INDEX role_bindings_object_idx ON role_bindings (object);
 
 -- One row. Any change to a binding moves it, so that a replica whose notification got lost sees by polling that it is behind.
 CREATE TABLE policy_version (

@@ -6,6 +6,7 @@ import (
 	"github.com/uptrace/bun"
 
 	"better/compute/audit"
+	"better/compute/authz"
 	"better/compute/internal/postgres"
 	"better/compute/internal/problem"
 	"better/compute/model"
@@ -14,7 +15,7 @@ import (
 const maxBlockers = 20
 
 // Delete removes an account that nothing uses, for a caller who holds compute:providers:manage on it. UNAUTHENTICATED, INVALID_INPUT,
-// FORBIDDEN, NOT_FOUND, or INVALID_STATE while a pool, an instance or a run uses it (details.blockers lists up to 20). Not
+// FORBIDDEN, NOT_FOUND, or INVALID_STATE while a pool, an instance or a run uses it (details.blockers lists up to 20). The bindings on the account go with it. Not
 // idempotent: a repeat is NOT_FOUND.
 func (s *Service) Delete(ctx context.Context, in model.DeleteProviderAccountInput) (*model.DeleteProviderAccountPayload, error) {
 	at := GetInput(in)
@@ -49,6 +50,9 @@ func deleteIn(ctx context.Context, tx bun.Tx, at GetInput) error {
 		return inUse(blockers)
 	}
 	if err := deleteAccount(ctx, tx, account.ID); err != nil {
+		return err
+	}
+	if err := authz.Forget(ctx, tx, authz.ProviderAccount(account.TenantID, account.ID)); err != nil {
 		return err
 	}
 	return record(ctx, tx, deleteAction, audit.Allowed, account)

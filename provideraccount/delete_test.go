@@ -62,6 +62,30 @@ func TestDelete(t *testing.T) {
 	b.create(t, "main") // the name is free again
 }
 
+// The id of an account can come again, with the same idempotency key: the rights on the old one must not.
+func TestDeleteTakesTheBindingsOnTheAccountWithIt(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	gone, stays := b.create(t, "gone"), b.create(t, "stays")
+	for _, a := range []*model.ProviderAccount{gone, stays} {
+		_, err := b.db.NewRaw("INSERT INTO role_bindings (subject, role, object, effect) VALUES ('user:guest', 'provider-viewer', ?, 'allow')",
+			"compute-provider-account/"+a.ID).Exec(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := b.delete(admin(t), gone); err != nil {
+		t.Fatal(err)
+	}
+	var left []string
+	if err := b.db.NewRaw("SELECT object FROM role_bindings WHERE subject = 'user:guest'").Scan(t.Context(), &left); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"compute-provider-account/" + stays.ID}, left); diff != "" {
+		t.Errorf("bindings that are left (-want +got):\n%s", diff)
+	}
+}
+
 func TestDeleteBlockers(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

@@ -16,6 +16,7 @@ import (
 	"better/compute/authz"
 	"better/compute/internal/pki"
 	"better/compute/internal/postgres"
+	"better/compute/internal/postgres/embedded"
 	"better/compute/model"
 	"better/compute/provider/sim/cloud"
 )
@@ -27,7 +28,7 @@ func withDatabase(cmd *cobra.Command, path string, fn func(ctx context.Context, 
 		return err
 	}
 	ctx := cmd.Context()
-	own, db, err := openDatabase(ctx, c, slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: slog.LevelWarn})))
+	own, db, err := openAnyDatabase(ctx, c, slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: slog.LevelWarn})))
 	if err != nil {
 		return err
 	}
@@ -38,6 +39,18 @@ func withDatabase(cmd *cobra.Command, path string, fn func(ctx context.Context, 
 		}
 	}()
 	return fn(ctx, db)
+}
+
+// openAnyDatabase opens the database of a configuration also while a server that runs an embedded one has it.
+func openAnyDatabase(ctx context.Context, c config, log *slog.Logger) (*embedded.Server, *postgres.DB, error) {
+	own, db, err := openDatabase(ctx, c, log)
+	if !errors.Is(err, embedded.ErrInUse) {
+		return own, db, err
+	}
+	if c.Database.URL, err = embedded.URL(c.StateDir); err != nil {
+		return nil, nil, err
+	}
+	return openDatabase(ctx, c, log)
 }
 
 func migrateCommand() *cobra.Command {

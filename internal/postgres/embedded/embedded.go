@@ -194,10 +194,21 @@ func leftovers(log []byte) bool {
 
 // URL is the DSN of the server's first database, for its superuser. It holds no secret: who may enter the
 // socket's directory may connect.
-func (s *Server) URL() string {
+func (s *Server) URL() string { return s.paths.url() }
+
+// URL is the DSN of the server that another process runs on a state directory, as Start found by ErrInUse.
+func URL(stateDir string) (string, error) {
+	paths, _, err := place(stateDir, slog.New(slog.DiscardHandler))
+	if err != nil {
+		return "", err
+	}
+	return paths.url(), nil
+}
+
+func (p paths) url() string {
 	u := url.URL{
 		Scheme: "postgres", User: url.User(superuser), Path: "/postgres",
-		RawQuery: url.Values{"host": {s.paths.socket}}.Encode(),
+		RawQuery: url.Values{"host": {p.socket}}.Encode(),
 	}
 	return u.String()
 }
