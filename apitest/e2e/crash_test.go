@@ -22,6 +22,9 @@ func TestKilledServerGoesOn(t *testing.T) {
 		})
 		h.FreezeSSHD() // or one install is done before the other has begun
 	}
+	for _, w := range watchers {
+		w.pause() // or they are back before anything happens
+	}
 	t.Logf("killing the server at %s and %s", alice.run(runs[0]).Status, alice.run(runs[1]).Status)
 	s.kill()
 	for _, h := range hosts {
@@ -33,6 +36,7 @@ func TestKilledServerGoesOn(t *testing.T) {
 		r := alice.awaitRun(id, "JOINED")
 		checkWay(t, r, byMachine)
 		for _, w := range watchers {
+			w.wake()
 			checkSaw(t, w, r)
 		}
 		alice.awaitHeartbeat(r.HostID)

@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"slices"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -90,6 +91,17 @@ func (w *watcher) read(r io.Reader) {
 func (w *watcher) kill() {
 	_ = w.cmd.Process.Kill()
 	<-w.done
+}
+
+// pause makes it miss what goes on, until wake.
+func (w *watcher) pause() { w.signal(syscall.SIGSTOP) }
+func (w *watcher) wake()  { w.signal(syscall.SIGCONT) }
+
+func (w *watcher) signal(s os.Signal) {
+	w.t.Helper()
+	if err := w.cmd.Process.Signal(s); err != nil {
+		w.t.Fatal(err)
+	}
 }
 
 // resume kills it, and returns one that goes on from what it saw last.
