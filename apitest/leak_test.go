@@ -23,7 +23,7 @@ func TestSecretsLeakNowhere(t *testing.T) {
 	t.Parallel()
 	d := newDeployment(t)
 	d.env = []string{"APITEST_CLOUD_TOKEN=" + newSecret()}
-	d.settings["secrets"].(map[string]any)["env"] = map[string]any{"allow": []any{"APITEST_CLOUD_TOKEN"}} //nolint:errcheck,forcetypeassert // newDeployment made it
+	d.settings["secrets"].(map[string]any)["env"] = map[string]any{"allow": []any{"APITEST_CLOUD_TOKEN"}}
 	token := d.caller("user:a", "tenant-admin compute-tenant/leaky")
 	s := d.serve(t)
 	ask := func(method string, want problem.Code, input map[string]any) any {
@@ -56,9 +56,16 @@ func TestSecretsLeakNowhere(t *testing.T) {
 	t.Run("wrongly", func(t *testing.T) {
 		clear := newSecret()
 		for _, config := range []any{
-			in{"apiToken": clear}, in{"apiToken": in{"a": clear}}, in{"apiToken": []any{clear}}, in{"apiToken": "secret://" + clear},
-			in{"apiToken": "vault://" + clear + "#a"}, in{"apiToken": "secret://sim", "region": clear}, in{"apiToken": "secret://sim", "other": clear},
-			in{"apiToken": "secret://sim", "region": "https://u:" + clear + "@h"}, clear, []any{clear},
+			in{"apiToken": clear},
+			in{"apiToken": in{"a": clear}},
+			in{"apiToken": []any{clear}},
+			in{"apiToken": "secret://" + clear},
+			in{"apiToken": "vault://" + clear + "#a"},
+			in{"apiToken": "secret://sim", "region": clear},
+			in{"apiToken": "secret://sim", "other": clear},
+			in{"apiToken": "secret://sim", "region": "https://u:" + clear + "@h"},
+			clear,
+			[]any{clear},
 		} {
 			ask("create", problem.InvalidInput, in{"provider": "sim", "name": "a", "config": config})
 			body, _ := json.Marshal(in{"tenantId": "leaky", "provider": "sim", "name": "a", "config": config})
