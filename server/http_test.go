@@ -322,6 +322,22 @@ func TestUpgradeHeaderIsNoWayAroundTheCredential(t *testing.T) {
 	}
 }
 
+func TestOfferOfAnotherProtocolIsDeclined(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	for _, upgrade := range []string{"h2c", "h2c, foo", "websockets"} {
+		resp, body := w.post(t, `{ viewer { subject } }`, "Upgrade", upgrade, "Connection", "Upgrade, HTTP2-Settings", "HTTP2-Settings", "AAMAAABkAARAAAAAAAIAAAAA")
+		if resp.StatusCode != 200 || !strings.Contains(body, `"subject":"user:alice"`) {
+			t.Errorf("%s: %d %s", upgrade, resp.StatusCode, body)
+		}
+	}
+	for _, upgrade := range []string{"websocket", "WebSocket", "h2c, websocket"} {
+		if resp, body := w.post(t, `{ viewer { subject } }`, "Upgrade", upgrade, "Connection", "Upgrade"); resp.StatusCode < 400 {
+			t.Errorf("%s: %d %s", upgrade, resp.StatusCode, body)
+		}
+	}
+}
+
 func TestConsoleTakesWhatNobodyElseDoes(t *testing.T) {
 	t.Parallel()
 	srv, err := New(Deps{

@@ -432,6 +432,15 @@ func printable(id string) string {
 
 // isUpgrade reports whether serveSocket will answer the request, and no one else: such a request is let through without
 // a credential.
+// Offers of other protocols, such as the h2c that some HTTP clients make with every request, are declined by not being taken up.
 func isUpgrade(r *http.Request) bool {
-	return r.URL.Path == graphqlPath && r.Header.Get("Upgrade") != ""
+	if r.URL.Path != graphqlPath {
+		return false
+	}
+	for protocol := range strings.SplitSeq(strings.Join(r.Header.Values("Upgrade"), ","), ",") {
+		if strings.EqualFold(strings.TrimSpace(protocol), "websocket") {
+			return true
+		}
+	}
+	return false
 }
