@@ -3,6 +3,7 @@ package apitest
 import (
 	"fmt"
 	"net/http"
+	"os"
 	"strings"
 	"testing"
 
@@ -84,6 +85,15 @@ func TestBodies(t *testing.T) {
 		var n int
 		if err := d.db.Pool.QueryRow(t.Context(), "SELECT count(*) FROM provider_accounts").Scan(&n); err == nil && n > 0 {
 			t.Errorf("%d accounts were stored", n)
+		}
+	})
+	t.Run("openapi.json", func(t *testing.T) {
+		want, err := os.ReadFile(openapiFile)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if a := s.send(t, http.MethodGet, "/api/compute/openapi.json", token, "", nil); a.status != http.StatusOK || string(a.body) != string(want) {
+			t.Errorf("got %d and %d bytes, want the file's %d", a.status, len(a.body), len(want))
 		}
 	})
 	t.Run("requests", func(t *testing.T) { testRequests(t, s, token) })

@@ -1,6 +1,7 @@
 package apitest
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io/fs"
@@ -179,6 +180,11 @@ func TestConcurrentBootstraps(t *testing.T) {
 	if len(named) != 2 || named[string(problem.Conflict)] != callers-1 {
 		t.Errorf("one machine under different keys: got %v, want one run and CONFLICT %d times", named, callers-1)
 	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			r.logRuns(t)
+		}
+	})
 	eventually(t, "both runs to join", func() bool { return r.count(t, "SELECT count(*) FROM bootstraps WHERE status = 'joined'") == 2 })
 	if n := r.count(t, "SELECT count(*) FROM bootstraps"); n != 2 {
 		t.Errorf("there are %d runs, want 2", n)
@@ -192,6 +198,14 @@ func TestConcurrentBootstraps(t *testing.T) {
 	if tokens() == 0 {
 		t.Error("no join token was seen on a machine's disk, so none was searched for")
 	}
+}
+
+// logRuns tells where the runs stand.
+func (r *replicas) logRuns(t *testing.T) {
+	t.Helper()
+	var runs []string
+	err := r.db.NewRaw("SELECT to_jsonb(b) - 'token_hash' - 'token_key_hash' FROM bootstraps b").Scan(context.WithoutCancel(t.Context()), &runs)
+	t.Logf("the runs: %s %v\nthe log of the first server:\n%s", strings.Join(runs, "\n"), err, r.servers[0].log.text())
 }
 
 func ordersIn(t *testing.T, dir string) (n int) {
