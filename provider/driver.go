@@ -18,7 +18,8 @@ import (
 type Driver interface {
 	// Manifest never changes while the process lives.
 	Manifest() Manifest
-	// Open makes a client for one account. It makes no call to the provider. Config has passed the manifest's schema.
+	// Open makes a client for one account. It makes no call to the provider and resolves no secret. Config has passed the manifest's
+	// schema; what that cannot say is refused here, with InvalidConfig, and then no account is stored with it.
 	Open(ctx context.Context, account Account) (Client, error)
 }
 

@@ -2,6 +2,7 @@ package provider
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -98,8 +99,8 @@ func publicPart(m Manifest) *model.Provider {
 }
 
 // ValidateConfig finds everything that is wrong with a config for the provider: its form, secrets written in clear, an endpoint that is
-// not the provider's, and what the manifest's schema refuses. Paths are JSON pointers from the config's root. No message
-// repeats a value of the config.
+// not the provider's, what the manifest's schema refuses, and, when there is nothing of that, what the driver itself does. Paths are
+// JSON pointers from the config's root. No message repeats a value of a secret field.
 func (r *Registry) ValidateConfig(name string, config json.RawMessage) problem.Issues {
 	var issues problem.Issues
 	d, ok := r.drivers[name]
@@ -107,7 +108,23 @@ func (r *Registry) ValidateConfig(name string, config json.RawMessage) problem.I
 		issues.Add("provider", "is not registered")
 		return issues
 	}
-	return d.rules.check(config)
+	if issues = d.rules.check(config); len(issues) > 0 {
+		return issues
+	}
+	return d.opens(config)
+}
+
+// opens asks the driver for a client, which makes no call: what it refuses now it would refuse at every use.
+func (d registered) opens(config json.RawMessage) (issues problem.Issues) {
+	client, err := d.driver.Open(context.Background(), Account{Config: config})
+	if err == nil {
+		_ = client.Close() // it has done nothing
+		return nil
+	}
+	if e, ok := errors.AsType[*Error](err); ok && e.Class == InvalidConfig {
+		issues.Add("", "%s", e.Message)
+	}
+	return issues
 }
 
 // compileSchema never loads anything: a reference to another document fails.

@@ -29,6 +29,10 @@ func box(id string, n int, more map[string]any) map[string]any {
 
 func TestOpenRefuses(t *testing.T) {
 	t.Parallel()
+	registry, err := provider.NewRegistry(ssh.New(ssh.Options{}))
+	if err != nil {
+		t.Fatal(err)
+	}
 	for name, c := range map[string]struct {
 		key      string
 		machines []map[string]any
@@ -50,6 +54,9 @@ func TestOpenRefuses(t *testing.T) {
 			text, _ := json.Marshal(config)
 			_, err := ssh.New(ssh.Options{}).Open(t.Context(), provider.Account{Config: text})
 			wantError(t, err, provider.InvalidConfig, c.says...)
+			if issues := registry.ValidateConfig("ssh", text); len(issues) != 1 || issues[0].Path != "" {
+				t.Errorf("ValidateConfig = %v: such a config would be stored", issues)
+			}
 		})
 	}
 }
@@ -70,7 +77,7 @@ func TestConfigSchema(t *testing.T) {
 		"unknown field":        {`{"machines":[],"passwords":1}`, "/passwords"},
 		"pin of another form":  {`{"machines":[{"id":"a","address":"a.example","kind":"vps","hostFingerprint":"MD5:00"}]}`, "/machines/0/hostFingerprint"},
 		"address with a port":  {`{"machines":[{"id":"a","address":"a.example:22:","kind":"vps","hostFingerprint":"` + pin(1) + `"}]}`, "/machines/0/address"},
-		"IPv6":                 {`{"machines":[{"id":"a","address":"2001:db8::1","kind":"vps","hostFingerprint":"` + pin(1) + `"}]}`, ""},
+		"IPv6":                 {`{"machines":[{"id":"a","address":"2001:db8::1","kind":"vps","hostFingerprint":"` + pin(1) + `"}],"privateKey":"secret://k"}`, ""},
 		"key of one machine":   {`{"machines":[{"id":"a","address":"a","kind":"vps","hostFingerprint":"` + pin(1) + `","privateKey":"x"}]}`, "/machines/0/privateKey"},
 	} {
 		t.Run(name, func(t *testing.T) {
