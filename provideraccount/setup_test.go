@@ -56,7 +56,9 @@ func (c *cloud) Manifest() provider.Manifest { return c.manifest }
 func (c *cloud) Open(_ context.Context, a provider.Account) (provider.Client, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.opened = append(c.opened, a)
+	if a.ID != "" { // without an account a config is only tried
+		c.opened = append(c.opened, a)
+	}
 	return &cloudClient{c, a}, nil
 }
 
@@ -95,7 +97,9 @@ func (c *cloudClient) Machines(ctx context.Context) ([]*model.Machine, error) {
 func (c *cloudClient) Close() error {
 	c.c.mu.Lock()
 	defer c.c.mu.Unlock()
-	c.c.closed++
+	if c.a.ID != "" {
+		c.c.closed++
+	}
 	return nil
 }
 
