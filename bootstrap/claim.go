@@ -16,6 +16,8 @@ type intent struct {
 	OfferID     string            `json:"offerId"`
 	Kind        model.MachineKind `json:"kind,omitempty"`
 	Price       *model.Price      `json:"price,omitempty"`
+	// AccountVersion is the version of the account that the order was last sent through.
+	AccountVersion int64 `json:"accountVersion,omitempty"`
 }
 
 // kind is the kind of machine that the run orders; empty when it is not known.
@@ -37,11 +39,18 @@ func (w *work) inDoubt() bool {
 	return w.Status == model.Claiming && w.unanswered() && !w.repeatable()
 }
 
+// moved reports whether the account was changed since the order was sent. It may be another project of the provider now, where nobody
+// knows the operation id, so that not finding the order there proves nothing.
+func (w *work) moved() bool {
+	return w.manifest.Capabilities.ClaimMode != model.ClaimLocal && w.ordered() && w.OrderIntent != nil &&
+		w.OrderIntent.AccountVersion != 0 && w.OrderIntent.AccountVersion != w.account.Version
+}
+
 // repeatable reports whether ordering again with the same operation id can bring no second machine.
 func (w *work) repeatable() bool {
 	switch w.manifest.Capabilities.ClaimMode {
 	case model.ClaimToken, model.ClaimUniqueName, model.ClaimLocal:
-		return true
+		return !w.moved()
 	case model.ClaimLabel, model.ClaimNone:
 	}
 	return false
@@ -111,7 +120,9 @@ func (r *Reconciler) look(ctx context.Context, w *work, o provider.Orderer) (*pr
 // order makes the call that costs money. That it is being made is committed first: whoever finds the row like that must look.
 func (r *Reconciler) order(ctx context.Context, w *work, o provider.Orderer) (outcome, error) {
 	first := !w.ordered()
-	if err := r.write(ctx, w, fields{"order_attempt_at": now}); err != nil {
+	in := *w.OrderIntent
+	in.AccountVersion = w.account.Version
+	if err := r.write(ctx, w, fields{"order_attempt_at": now, "order_intent": &in}); err != nil {
 		return outcome{}, err
 	}
 	r.fault("claiming.attempted")
@@ -195,7 +206,7 @@ func (r *Reconciler) unseen(w *work) outcome {
 		return wait(r.poll(w), "waiting for the order to show up")
 	}
 	mode := w.manifest.Capabilities.ClaimMode
-	if mode == model.ClaimLabel && w.sinceAttempt() < r.lag(w) {
+	if mode != model.ClaimNone && w.sinceAttempt() < r.lag(w) {
 		return wait(r.poll(w), "looking for the order")
 	}
 	return outcome{kind: waits, pause: pause{

@@ -62,6 +62,8 @@ func (r *Reconciler) giveBack(ctx context.Context, w *work) (outcome, error) {
 	switch {
 	case claim != nil && claim.State == provider.ClaimFailed:
 		return cleaned(model.CleanupReleased), nil
+	case claim == nil && w.moved():
+		return r.nothingFound(w), nil // a machine of that id is not there either, and may be in the account's former project
 	case machineID != "":
 		return r.releaseMachine(ctx, w, orderer, machineID)
 	case claim != nil:

@@ -281,7 +281,7 @@ func TestNoOrderAfterTheLease(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &work{run: row, manifest: b.cloud.manifest, client: &client{b.cloud}, lease: &lease{until: time.Now()}}
+	w := &work{run: row, account: &model.ProviderAccount{Version: 1}, manifest: b.cloud.manifest, client: &client{b.cloud}, lease: &lease{until: time.Now()}}
 	if _, err := b.rec.claiming(t.Context(), w); !errors.Is(err, errLost) {
 		t.Errorf("claiming: %v", err)
 	}

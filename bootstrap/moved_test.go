@@ -1,0 +1,58 @@
+package bootstrap
+
+import (
+	"testing"
+
+	"better/compute/model"
+	"better/compute/provider"
+)
+
+// An operation id means something only in the project where it was sent. Once the account may be another project, an order that cannot be
+// seen is in doubt: it is not sent again.
+func TestChangedAccountLeavesAnUnseenOrderInDoubt(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []model.ClaimMode{model.ClaimToken, model.ClaimUniqueName} {
+		b, runID := movedRun(t, mode)
+		b.driveTo(runID, "uncertainty", (*run).uncertain)
+		equal(t, "orders", b.cloud.orders, 1)
+
+		// The way back is open: the order shows up with the former project.
+		b.cloud.change(func() { b.cloud.machines[b.row(runID).OperationID].hidden = false })
+		b.driveToStatus(runID, model.Identifying)
+		equal(t, "orders", b.cloud.orders, 1)
+	}
+}
+
+func TestChangedAccountIsNoProofThatNothingIsLeft(t *testing.T) {
+	t.Parallel()
+	b, runID := movedRun(t, model.ClaimToken)
+	if _, err := b.service.Cancel(b.ctx, model.CancelBootstrapInput{TenantID: tenant, BootstrapID: runID}); err != nil {
+		t.Fatal(err)
+	}
+	b.driveTo(runID, "a blocked cleanup", func(r *run) bool { return r.Cleanup == model.CleanupBlocked && r.uncertain() })
+	b.cloud.change(func() { b.cloud.machines[b.row(runID).OperationID].hidden = false })
+	b.driveTo(runID, "the release", func(r *run) bool { return r.Cleanup == model.CleanupReleased })
+	equal(t, "leaked", b.cloud.leaked(nil), 0)
+}
+
+// What the server itself keeps of a claim stays true whatever the account's config says.
+func TestChangedAccountKeepsLocalClaims(t *testing.T) {
+	t.Parallel()
+	b, runID := movedRun(t, model.ClaimLocal)
+	b.step(runID)
+	if r := b.row(runID); r.uncertain() {
+		t.Error("the claim is in doubt")
+	}
+}
+
+// movedRun is a run whose order had its effect without an answer, and whose account was changed before anybody looked.
+func movedRun(t *testing.T, mode model.ClaimMode) (*bench, string) {
+	t.Helper()
+	b := setup(t, mode)
+	b.cloud.next("order", failsAfter(provider.UnknownOutcome))
+	runID := b.start(b.offer("k"))
+	b.step(runID)
+	b.cloud.change(func() { b.cloud.machines[b.row(runID).OperationID].hidden = true })
+	b.exec("UPDATE provider_accounts SET version = version + 1 WHERE id = ?", b.account)
+	return b, runID
+}
