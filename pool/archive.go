@@ -40,7 +40,7 @@ func archiveIn(ctx context.Context, tx bun.Tx, tenantID, poolID string) (*model.
 	if pool.ArchivedAt != nil {
 		return pool, record(ctx, tx, archiveAction, audit.Replayed, pool)
 	}
-	blockers, err := selectBlockers(ctx, tx, pool.ID, maxBlockers)
+	blockers, err := selectBlockers(ctx, tx, pool, maxBlockers)
 	if err != nil {
 		return nil, err
 	}
