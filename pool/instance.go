@@ -27,7 +27,7 @@ func CreateInstance(ctx context.Context, tx bun.IDB, tenantID, poolID, name stri
 		return nil, err
 	}
 	instance := &model.Instance{
-		ID: id.New(instanceIDPart), TenantID: tenantID, PoolID: pool.ID, AccountID: pool.AccountID, Name: name,
+		ID: id.New(instanceIDPrefix), TenantID: tenantID, PoolID: pool.ID, AccountID: pool.AccountID, Name: name,
 	}
 	if err := insertInstance(ctx, tx, instance); err != nil {
 		return nil, err

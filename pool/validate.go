@@ -11,9 +11,9 @@ import (
 )
 
 const (
-	idPrefix        = "pool"
-	accountIDPrefix = "pacct"
-	instanceIDPart  = "inst"
+	idPrefix         = "pool"
+	accountIDPrefix  = "pacct"
+	instanceIDPrefix = "inst"
 )
 
 func checkPlace(issues *problem.Issues, tenantID, poolID string) {
