@@ -76,10 +76,17 @@ func (r *Reconciler) giveBack(ctx context.Context, w *work) (outcome, error) {
 }
 
 func (r *Reconciler) releaseMachine(ctx context.Context, w *work, o provider.Orderer, machineID string) (outcome, error) {
+	mine, err := r.takeBack(ctx, w, machineID)
+	if err != nil {
+		return outcome{}, err
+	}
+	if !mine {
+		return cleaned(model.CleanupKept), nil
+	}
 	if !w.lease.valid() {
 		return outcome{}, errLost
 	}
-	_, err := call(ctx, r.Timing.Call, func(ctx context.Context) (struct{}, error) {
+	_, err = call(ctx, r.Timing.Call, func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, o.Release(ctx, w.OperationID, machineID)
 	})
 	r.fault("cleaning.released")
@@ -87,6 +94,20 @@ func (r *Reconciler) releaseMachine(ctx context.Context, w *work, o provider.Ord
 		return r.cleanupFailure(ctx, w, err)
 	}
 	return cleaned(model.CleanupReleased), nil
+}
+
+// takeBack reserves the machine for its release, and reports whether that can be had: a run that named the machine before the one that
+// ordered it came to reserve it has made it its own, and may have made a host of it.
+func (r *Reconciler) takeBack(ctx context.Context, w *work, machineID string) (mine bool, err error) {
+	b, err := w.bootstrapper()
+	if err != nil {
+		return false, err
+	}
+	key, err := b.MachineKey(machineID)
+	if err != nil {
+		return true, nil //nolint:nilerr // nobody can have reserved what has no key
+	}
+	return r.reserve(ctx, w, key, "giving the machine back")
 }
 
 // nothingFound believes the provider's lists once they cannot lag any more. An order that was never answered and carries

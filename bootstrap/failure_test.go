@@ -233,3 +233,20 @@ func TestBackoff(t *testing.T) {
 		}
 	}
 }
+
+// A run that names the machine which another one has just ordered may come first. Then the machine is its own, and stays.
+func TestMachineTakenBeforeItsOrdererReservedIt(t *testing.T) {
+	t.Parallel()
+	b := setup(t, model.ClaimToken)
+	orderer := b.start(b.offer("k"))
+	ordered := b.driveToStatus(orderer, model.Identifying)
+	taker := b.start(b.machine(*ordered.MachineID, "k2"))
+	b.driveToStatus(taker, model.Installed)
+	b.mustJoin(taker)
+
+	r := b.driveToEnd(orderer)
+	equal(t, "reason", r.Failure.Reason, model.MachineInUse)
+	equal(t, "cleanup", r.Cleanup, model.CleanupKept)
+	equal(t, "releases", b.cloud.count("release"), 0)
+	equal(t, "reservations of the host", b.reservations(taker), 1)
+}

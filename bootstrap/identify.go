@@ -32,7 +32,7 @@ func (r *Reconciler) identifying(ctx context.Context, w *work) (outcome, error) 
 	if err != nil {
 		return r.failedCall(ctx, w, err)
 	}
-	got, err := r.reserve(ctx, w, key)
+	got, err := r.reserve(ctx, w, key, "identifying the machine")
 	if err != nil {
 		return outcome{}, err
 	}
@@ -54,10 +54,10 @@ func (r *Reconciler) identifying(ctx context.Context, w *work) (outcome, error) 
 	return advance(model.Preparing, fields{"machine": clean}), nil
 }
 
-func (r *Reconciler) reserve(ctx context.Context, w *work, key string) (got bool, err error) {
+func (r *Reconciler) reserve(ctx context.Context, w *work, key, step string) (got bool, err error) {
 	err = r.DB.RunInTx(ctx, func(ctx context.Context, tx bun.Tx) error {
 		// A worker that lost its lease must not reserve for a run that may be over.
-		if _, err := update(ctx, guarded(tx, w.run).Set("step = ?", "identifying the machine")); err != nil {
+		if _, err := update(ctx, guarded(tx, w.run).Set("step = ?", step)); err != nil {
 			return err
 		}
 		got, err = reserve(ctx, tx, key, w.ID)
