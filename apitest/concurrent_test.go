@@ -169,11 +169,11 @@ func TestConcurrentBootstraps(t *testing.T) {
 		return in
 	}
 	tokens := watchJoinTokens(t, r.cloudDir)
+	machines, _ := r.must(t, "machines", map[string]any{"tenantId": racedTenant, "accountId": account}).([]any)
 	counts := tally(r.atOnce(t, "bootstrap", func(int) map[string]any { return run(map[string]any{"offerId": "vps-small:fra1"}) }))
 	if len(counts) != 1 {
 		t.Errorf("got %v, want one run for everybody", counts)
 	}
-	machines, _ := r.must(t, "machines", map[string]any{"tenantId": racedTenant, "accountId": account}).([]any)
 	named := tally(r.atOnce(t, "bootstrap", func(i int) map[string]any {
 		return run(map[string]any{"machineId": member(machines[0], "id"), "idempotencyKey": fmt.Sprint("machine-", i)})
 	}))
