@@ -1,0 +1,1 @@
+DROP INDEX hosts_account_idx;
