@@ -137,7 +137,7 @@ func newCallLimits() *callLimits {
 	}
 }
 
-// take waits for a place. RATE_LIMITED when none got free before the deadline.
+// take waits for a place. RATE_LIMITED, with details.retryAfterSeconds, when none got free before the deadline.
 func (l *callLimits) take(ctx context.Context, a *model.ProviderAccount) (release func(), err error) {
 	account, leaveAccount := l.join(l.accounts, a.ID, callsPerAccount)
 	ofProvider, leaveProvider := l.join(l.providers, a.Provider, callsPerProvider)
@@ -156,7 +156,8 @@ func (l *callLimits) take(ctx context.Context, a *model.ProviderAccount) (releas
 			if errors.Is(err, context.Canceled) {
 				return nil, err
 			}
-			return nil, problem.New(problem.RateLimited, "Too many calls to the provider are waiting; try again later.").Because(err)
+			return nil, problem.New(problem.RateLimited, "Too many calls to the provider are waiting; try again later.").
+				With("retryAfterSeconds", 1).Because(err)
 		}
 		taken = append(taken, w)
 	}

@@ -332,7 +332,9 @@ func TestCallsThatWaitTooLong(t *testing.T) {
 	}
 	b.limits.deadline = time.Millisecond
 	_, err := b.Offers(admin(t), offersOf(a))
-	wantCode(t, err, problem.RateLimited)
+	if p := wantCode(t, err, problem.RateLimited); p.Details["retryAfterSeconds"] != 1 {
+		t.Errorf("details %v do not say when to come again", p.Details)
+	}
 	close(let)
 	for range callsPerAccount {
 		if err := <-done; err != nil {

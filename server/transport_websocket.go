@@ -283,7 +283,7 @@ func (c *socket) admit(id string, op *liveOperation) error {
 	}
 	if limit := c.server.config.Limits.SocketOperations; c.running >= limit {
 		return problem.New(problem.RateLimited, "At most %d operations may run at a time on one connection.", limit).
-			With("rule", "socket_operations").With("limit", limit)
+			With("rule", "socket_operations").With("limit", limit).With("retryAfterSeconds", 1)
 	}
 	c.running++
 	c.live[id] = op
