@@ -142,7 +142,7 @@ func (e *entry) begin(needsCredentials bool) error {
 		return errRetired
 	case e.rejected && needsCredentials:
 		return provider.Errorf(provider.Auth,
-			"The provider has refused these credentials; update the account, or check it once they work again.")
+			"The provider has refused these credentials; update the account once they work again.")
 	}
 	e.calls++
 	return nil
