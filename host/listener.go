@@ -34,7 +34,7 @@ func NewServer(s *Service, ca *pki.CA, log *slog.Logger) *http.Server {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
 	return &http.Server{
-		Handler: Handler(s, ca, log), TLSConfig: TLSConfig(ca), Protocols: protocols,
+		Handler: handler(s, ca, log), TLSConfig: tlsConfig(ca), Protocols: protocols,
 		ReadHeaderTimeout: headerTimeout, ReadTimeout: readTimeout, WriteTimeout: writeTimeout, IdleTimeout: idleTimeout,
 		MaxHeaderBytes: maxHeaders,
 		// Handshakes that fail are what the internet is full of.
@@ -42,18 +42,18 @@ func NewServer(s *Service, ca *pki.CA, log *slog.Logger) *http.Server {
 	}
 }
 
-// TLSConfig asks for a host's certificate, which the join does not have yet. There are no session tickets: a resumed session would
+// tlsConfig asks for a host's certificate, which the join does not have yet. There are no session tickets: a resumed session would
 // skip the look at a certificate that has ended since.
-func TLSConfig(ca *pki.CA) *tls.Config {
+func tlsConfig(ca *pki.CA) *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS13, GetCertificate: ca.Renewing(), SessionTicketsDisabled: true,
 		ClientAuth: tls.VerifyClientCertIfGiven, ClientCAs: ca.Pool(),
 	}
 }
 
-// Handler serves the agent protocol. A connection speaks only by its requests, and each is checked against the database, so a host
+// handler serves the agent protocol. A connection speaks only by its requests, and each is checked against the database, so a host
 // that was removed gets nothing more on a connection that it had open before; the refusal closes it.
-func Handler(s *Service, ca *pki.CA, log *slog.Logger) http.Handler {
+func handler(s *Service, ca *pki.CA, log *slog.Logger) http.Handler {
 	l := &listener{ca: ca, log: log, now: s.now}
 	mux := http.NewServeMux()
 	mux.Handle("POST /v1/join", handle(l, func(r *http.Request, in JoinRequest) (*JoinResponse, error) {

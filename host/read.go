@@ -40,9 +40,7 @@ func (s *Service) admitted(ctx context.Context, in GetInput, p authz.Permission)
 	}
 	var issues problem.Issues
 	input.Tenant(&issues, in.TenantID)
-	if !id.Valid(idPrefix, in.HostID) {
-		issues.Add("hostId", "must match ^host_[0-9a-hjkmnp-tv-z]{26,52}$")
-	}
+	input.ID(&issues, "hostId", idPrefix, in.HostID)
 	if err := issues.Err(); err != nil {
 		return nil, err
 	}
@@ -67,9 +65,7 @@ func (s *Service) Page(ctx context.Context, in PageInput) (*model.HostConnection
 	}
 	var issues problem.Issues
 	input.Tenant(&issues, in.TenantID)
-	if !id.Valid(poolPrefix, in.PoolID) {
-		issues.Add("poolId", "must match ^pool_[0-9a-hjkmnp-tv-z]{26,52}$")
-	}
+	input.ID(&issues, "poolId", poolPrefix, in.PoolID)
 	p := input.CheckPage(&issues, in.First, in.After, decodeCursor)
 	if err := issues.Err(); err != nil {
 		return nil, err
@@ -94,7 +90,7 @@ func (s *Service) Node(ctx context.Context, hostID string) (*model.Host, error) 
 	if !id.Valid(idPrefix, hostID) {
 		return nil, nil
 	}
-	h, err := selectHost(ctx, s.db.DB, "", hostID)
+	h, err := oneHost(ctx, s.db.DB, `SELECT `+columns+` FROM hosts h WHERE h.id = ?`, hostID)
 	if problem.Is(err, problem.NotFound) {
 		return nil, nil
 	}

@@ -198,11 +198,14 @@ const columns = `h.id, h.tenant_id, h.pool_id, h.bootstrap_id, h.account_id, h.m
 	h.agent_version, h.removed_at, (SELECT c.not_after FROM host_certificates c WHERE c.host_id = h.id
 		ORDER BY c.issued_at DESC LIMIT 1) AS certificate_not_after`
 
-// selectHost gives NOT_FOUND when the tenant has none of that id. An empty tenant is any.
+// selectHost gives NOT_FOUND when the tenant has none of that id.
 func selectHost(ctx context.Context, idb bun.IDB, tenantID, hostID string) (*model.Host, error) {
+	return oneHost(ctx, idb, `SELECT `+columns+` FROM hosts h WHERE h.id = ? AND h.tenant_id = ?`, hostID, tenantID)
+}
+
+func oneHost(ctx context.Context, idb bun.IDB, query string, args ...any) (*model.Host, error) {
 	h := new(model.Host)
-	err := idb.NewRaw(`SELECT `+columns+` FROM hosts h WHERE h.id = ?0 AND (?1 = '' OR h.tenant_id = ?1)`, hostID, tenantID).
-		Scan(ctx, h)
+	err := idb.NewRaw(query, args...).Scan(ctx, h)
 	if errors.Is(err, sql.ErrNoRows) {
 		return nil, notFound()
 	}
