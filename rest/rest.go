@@ -24,9 +24,6 @@ import (
 	"better/compute/provideraccount"
 )
 
-// maxBody is the largest body that is read, in bytes.
-const maxBody = 256 << 10
-
 //go:embed openapi.json
 var openapi []byte
 
@@ -35,6 +32,8 @@ type Service struct {
 	Accounts   *provideraccount.Service
 	Bootstraps *bootstrap.Service
 	Log        *slog.Logger
+	// BodyBytes is how large a body may be. Zero means 256 KiB, as for GraphQL.
+	BodyBytes int
 	// Time is how long a method may take, LiveTime one that asks the provider. Zero means 10 and 35 seconds, as for GraphQL.
 	Time, LiveTime time.Duration
 }
@@ -122,7 +121,7 @@ func method[In any](s *Service, limit time.Duration, call func(context.Context, 
 			s.fail(w, r, problem.New(problem.Unauthenticated, "This request needs a credential."))
 			return
 		}
-		body, err := read(w, r)
+		body, err := s.read(w, r)
 		if err != nil {
 			s.fail(w, r, err)
 			return
@@ -143,15 +142,16 @@ func method[In any](s *Service, limit time.Duration, call func(context.Context, 
 	})
 }
 
-func read(w http.ResponseWriter, r *http.Request) ([]byte, error) {
+func (s *Service) read(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	if err != nil || kind != "application/json" {
-		return nil, problem.New(problem.InvalidInput, "The Content-Type must be application/json.")
+		return nil, problem.New(problem.InvalidInput, "The Content-Type must be application/json.").
+			With("issues", []problem.Issue{{Path: "", Message: "must be sent as application/json"}})
 	}
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, int64(cmp.Or(s.BodyBytes, 256<<10))))
 	if tooLarge, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return nil, problem.New(problem.PayloadTooLarge, "The body is larger than %d bytes.", tooLarge.Limit).
-			With("limitBytes", tooLarge.Limit)
+			With("limit", tooLarge.Limit)
 	}
 	if err != nil {
 		return nil, problem.New(problem.InvalidInput, "The body could not be read to its end.").Because(err)

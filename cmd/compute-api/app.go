@@ -188,7 +188,7 @@ func (a *app) wireServer(accounts *provideraccount.Service, runs *bootstrap.Serv
 		Watcher: &bootstrap.Watcher{Runs: runs, Hub: a.hub},
 	}})
 	shim := &rest.Service{
-		Accounts: accounts, Bootstraps: runs, Log: a.log,
+		Accounts: accounts, Bootstraps: runs, Log: a.log, BodyBytes: a.config.Limits.BodyBytes,
 		Time: a.config.Limits.OperationTime, LiveTime: a.config.Limits.LiveOperationTime,
 	}
 	a.api, err = server.New(server.Deps{
