@@ -104,6 +104,9 @@ func (e *engine) prepare(ctx context.Context, params *graphql.RawParams) (*opera
 	if errs != nil {
 		return nil, e.refuse(ctx, errs...)
 	}
+	if err := typeVariables(e.schema.Schema(), doc, params); err != nil {
+		return nil, e.refuse(ctx, err)
+	}
 	ctx = graphql.StartOperationTrace(context.WithValue(ctx, documentKey{}, doc))
 	opCtx, invalid := e.exec.CreateOperationContext(ctx, params)
 	if len(invalid) > 0 {

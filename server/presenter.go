@@ -61,7 +61,8 @@ func (p presenter) problemOf(ctx context.Context, err error, located, out *gqler
 // path says which, and that is no path of the response.
 func badRequest(located, out *gqlerror.Error) *problem.Error {
 	if len(located.Path) < 2 || located.Path[0] != ast.PathName("variable") {
-		return problem.New(problem.InvalidInput, "%s", withoutValue(located.Message))
+		message := withoutValue(located.Message)
+		return problem.New(problem.InvalidInput, "%s", message).With("issues", []problem.Issue{{Path: "", Message: message}})
 	}
 	out.Path = nil
 	var issues problem.Issues
