@@ -27,8 +27,13 @@ import (
 	"better/compute/model"
 )
 
-// envPrefix is what the environment variables of settings start with. COMPUTE_TEST_ is left to the tests.
+// envPrefix is what the environment variables of settings start with. A variable that is no setting's is ignored: an orchestrator may
+// set some of that name, COMPUTE_PORT for a service called compute.
 const envPrefix = "COMPUTE_"
+
+// embeddedConns is how many connections the pool may take of the 50 that the embedded database has: there are some beside the pool, and
+// admin commands come with their own.
+const embeddedConns = 40
 
 // config is the configuration file. The koanf tags are its keys; `docs/config.md` explains each, and a test compares the two.
 type config struct {
@@ -321,14 +326,6 @@ func (c *config) problems() configError {
 	if c.StateDir == "" {
 		add("stateDir", "must not be empty")
 	}
-	if c.Database.MaxConns < 4 || c.Database.MaxConns > 1000 {
-		add("database.maxConns", "must be 4 to 1000, not %d", c.Database.MaxConns)
-	}
-	if c.Database.URL != "" {
-		if u, err := url.Parse(c.Database.URL); err != nil || (u.Scheme != "postgres" && u.Scheme != "postgresql") {
-			add("database.url", "must be a postgres:// URL") // its text may hold a password
-		}
-	}
 	if c.Agent.Heartbeat < time.Second || c.Agent.Heartbeat > time.Hour { // what agents take
 		add("agent.heartbeat", "must be 1s to 1h, not %s", c.Agent.Heartbeat)
 	}
@@ -337,12 +334,29 @@ func (c *config) problems() configError {
 			add(fmt.Sprintf("secrets.env.allow[%d]", i), "%q is not the name of a variable", name)
 		}
 	}
+	c.databaseProblems(add)
 	c.authProblems(add)
 	c.providerProblems(add)
 	c.bootstrapProblems(add)
 	c.edgeProblems(add)
 	slices.Sort(p)
 	return p
+}
+
+func (c *config) databaseProblems(add func(key, format string, args ...any)) {
+	d := c.Database
+	switch {
+	case d.MaxConns < 4 || d.MaxConns > 1000:
+		add("database.maxConns", "must be 4 to 1000, not %d", d.MaxConns)
+	case d.URL == "" && d.MaxConns > embeddedConns:
+		add("database.maxConns", "must be at most %d with the embedded database, not %d", embeddedConns, d.MaxConns)
+	}
+	if d.URL == "" {
+		return
+	}
+	if u, err := url.Parse(d.URL); err != nil || (u.Scheme != "postgres" && u.Scheme != "postgresql") {
+		add("database.url", "must be a postgres:// URL") // its text may hold a password
+	}
 }
 
 // edgeProblems are those that the edge itself knows.

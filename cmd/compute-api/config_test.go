@@ -70,6 +70,7 @@ func TestWrongConfigNamesTheKey(t *testing.T) {
 		{name: "wrong type", yaml: "database: {maxConns: many}", want: []string{"database.maxConns"}},
 		{name: "list for a string", yaml: "listen: [1]", want: []string{"listen"}},
 		{name: "not host:port", yaml: "listen: localhost", want: []string{"listen: "}},
+		{name: "more connections than the embedded database has", yaml: "database: {maxConns: 100}", want: []string{"database.maxConns: "}},
 		{name: "too few connections", yaml: "database: {maxConns: 1}", want: []string{"database.maxConns: "}},
 		{name: "never a heartbeat", yaml: "agent: {heartbeat: 0s}", want: []string{"agent.heartbeat: "}},
 		{name: "not a database", yaml: "database: {url: \"mysql://u:hunter2@h/d\"}", want: []string{"database.url: "}},
