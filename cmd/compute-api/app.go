@@ -37,13 +37,15 @@ import (
 type app struct {
 	config    config
 	log       *slog.Logger
-	secretKey *secret.Key      // nil where there is no built-in store
-	ca        *pki.CA          // nil where no agent is installed
+	secretKey *secret.Key // nil where there is no built-in store
+	ca        *pki.CA     // nil where no agent is installed
+	providers *provider.Registry
 	database  *embedded.Server // nil where the configuration names a database
 	db        *postgres.DB
 	decider   *authz.Decider
 	hub       *event.Hub
 	secrets   *secret.Service
+	accounts  *provideraccount.Service
 	pools     *pool.Service
 	worker    *bootstrap.Worker // nil in a deployment that is not set up for bootstraps
 	api       *server.Server
@@ -70,6 +72,9 @@ func (a *app) open(ctx context.Context) error {
 	if err := a.loadKeys(); err != nil {
 		return err
 	}
+	if err := a.registerDrivers(); err != nil {
+		return err
+	}
 	if err := a.listen(ctx); err != nil {
 		return err
 	}
@@ -88,9 +93,13 @@ func (a *app) loadKeys() error {
 			problems = append(problems, "secrets.store.keyFile: "+err.Error())
 		}
 	}
-	if a.config.Bootstrap != nil {
-		if a.ca, err = pki.Load(a.config.pkiDir()); err != nil {
+	if b := a.config.Bootstrap; b != nil {
+		a.ca, err = pki.Load(a.config.pkiDir())
+		switch {
+		case err != nil:
 			problems = append(problems, "pki.dir: "+err.Error()+" (compute-api pki init makes one)")
+		case a.ca.TrustDomain() != b.TrustDomain:
+			problems = append(problems, fmt.Sprintf("bootstrap.trustDomain: is %q, and the authority in pki.dir is that of %q", b.TrustDomain, a.ca.TrustDomain()))
 		}
 	}
 	if len(problems) > 0 {
@@ -154,17 +163,13 @@ func (a *app) wire() error {
 	a.secrets = secret.New(secret.Deps{
 		DB: a.db, Authz: a.decider, Key: a.secretKey, EnvAllow: a.config.Secrets.Env.Allow, LookupEnv: os.LookupEnv,
 	})
-	registry, err := a.registry()
-	if err != nil {
-		return err
-	}
-	accounts := provideraccount.New(provideraccount.Deps{
-		DB: a.db, Authz: a.decider, Registry: registry, Secrets: a.secrets, Log: a.log,
+	a.accounts = provideraccount.New(provideraccount.Deps{
+		DB: a.db, Authz: a.decider, Registry: a.providers, Secrets: a.secrets, Log: a.log,
 	})
 	a.pools = pool.New(pool.Deps{DB: a.db, Authz: a.decider})
 	options := a.bootstrapOptions()
 	deps := bootstrap.Deps{
-		DB: a.db, Authz: a.decider, Log: a.log, Options: options, Accounts: accounts, Pools: a.pools, Timing: a.config.timing(),
+		DB: a.db, Authz: a.decider, Log: a.log, Options: options, Accounts: a.accounts, Pools: a.pools, Timing: a.config.timing(),
 	}
 	runs, err := bootstrap.New(deps)
 	if err != nil {
@@ -179,16 +184,16 @@ func (a *app) wire() error {
 		}
 		a.agents = host.NewServer(hosts, a.ca, a.log)
 	}
-	return a.wireServer(accounts, runs, hosts)
+	return a.wireServer(runs, hosts)
 }
 
-func (a *app) wireServer(accounts *provideraccount.Service, runs *bootstrap.Service, hosts *host.Service) (err error) {
+func (a *app) wireServer(runs *bootstrap.Service, hosts *host.Service) (err error) {
 	schema := graph.NewExecutableSchema(graph.Config{Resolvers: &resolvers.Resolver{
-		Accounts: accounts, Bootstraps: runs, Hosts: hosts, Pools: a.pools, Secrets: a.secrets, Authz: a.decider,
+		Accounts: a.accounts, Bootstraps: runs, Hosts: hosts, Pools: a.pools, Secrets: a.secrets, Authz: a.decider,
 		Watcher: &bootstrap.Watcher{Runs: runs, Hub: a.hub},
 	}})
 	shim := &rest.Service{
-		Accounts: accounts, Bootstraps: runs, Log: a.log, BodyBytes: a.config.Limits.BodyBytes,
+		Accounts: a.accounts, Bootstraps: runs, Log: a.log, BodyBytes: a.config.Limits.BodyBytes,
 		Time: a.config.Limits.OperationTime, LiveTime: a.config.Limits.LiveOperationTime,
 	}
 	a.api, err = server.New(server.Deps{
@@ -198,16 +203,20 @@ func (a *app) wireServer(accounts *provideraccount.Service, runs *bootstrap.Serv
 	return err
 }
 
-func (a *app) registry() (*provider.Registry, error) {
+// registerDrivers makes a driver of each entry, and says all that is wrong with them.
+func (a *app) registerDrivers() (err error) {
+	var problems configError
 	all := make([]provider.Driver, len(a.config.Providers))
 	for i, entry := range a.config.Providers {
-		driver, err := drivers()[entry.Name](entry)
-		if err != nil {
-			return nil, configError{fmt.Sprintf("providers[%d]: %v", i, err)}
+		if all[i], err = drivers()[entry.Name](entry); err != nil {
+			problems = append(problems, fmt.Sprintf("providers[%d].%v", i, err))
 		}
-		all[i] = driver
 	}
-	return provider.NewRegistry(all...)
+	if len(problems) > 0 {
+		return problems
+	}
+	a.providers, err = provider.NewRegistry(all...)
+	return err
 }
 
 // bootstrapOptions is nil without a bootstrap section: every bootstrap is then refused with INVALID_CONFIG.
@@ -366,6 +375,9 @@ func (a *app) close() error {
 		if ln != nil {
 			_ = ln.Close() // usually closed by its server already
 		}
+	}
+	if a.accounts != nil {
+		a.accounts.Close()
 	}
 	if a.db != nil {
 		a.db.Close()

@@ -1,15 +1,22 @@
 package main
 
 import (
+	"errors"
+
 	"better/compute/provider"
 	"better/compute/provider/sim"
 	"better/compute/provider/ssh"
 )
 
-// drivers names every driver of this server, and how its configuration entry becomes one.
+// drivers names every driver of this server, and how its configuration entry becomes one. An error begins with the setting that is wrong.
 func drivers() map[string]func(providerEntry) (provider.Driver, error) {
 	return map[string]func(providerEntry) (provider.Driver, error){
-		"sim": func(e providerEntry) (provider.Driver, error) { return sim.New(sim.Options{Endpoint: e.Endpoint}), nil },
+		"sim": func(e providerEntry) (provider.Driver, error) {
+			if e.Endpoint == "" {
+				return nil, errors.New("endpoint: must say where a simulated cloud is (compute-api sim runs one)")
+			}
+			return sim.New(sim.Options{Endpoint: e.Endpoint}), nil
+		},
 		"ssh": func(e providerEntry) (provider.Driver, error) {
 			return ssh.New(ssh.Options{AllowLoopback: e.AllowLoopback}), nil
 		},
