@@ -17,67 +17,67 @@ var namePattern = regexp.MustCompile(`\A[A-Za-z0-9._:-]{1,128}\z`) // idempotenc
 // checklist gathers what is wrong with the fields of a call.
 type checklist struct{ issues problem.Issues }
 
-func (i *checklist) err() error { return i.issues.Err() }
+func (c *checklist) err() error { return c.issues.Err() }
 
-func (i *checklist) tenant(v string) {
-	input.Tenant(&i.issues, v)
+func (c *checklist) tenant(v string) {
+	input.Tenant(&c.issues, v)
 }
 
-func (i *checklist) id(path, prefix, v string) {
-	input.ID(&i.issues, path, prefix, v)
+func (c *checklist) id(path, prefix, v string) {
+	input.ID(&c.issues, path, prefix, v)
 }
 
-func (i *checklist) optionalID(path, prefix string, v *string) {
-	input.OptionalID(&i.issues, path, prefix, v)
+func (c *checklist) optionalID(path, prefix string, v *string) {
+	input.OptionalID(&c.issues, path, prefix, v)
 }
 
-func (i *checklist) name(path, v string) {
+func (c *checklist) name(path, v string) {
 	if !namePattern.MatchString(v) {
-		i.issues.Add(path, "must match ^[A-Za-z0-9._:-]{1,128}$")
+		c.issues.Add(path, "must match ^[A-Za-z0-9._:-]{1,128}$")
 	}
 }
 
-func (i *checklist) optionalName(path string, v *string) {
+func (c *checklist) optionalName(path string, v *string) {
 	if v != nil {
-		i.name(path, *v)
+		c.name(path, *v)
 	}
 }
 
 // page reads the arguments of a page.
-func (i *checklist) page(first *int, after *string) input.Page[*place] {
-	return input.CheckPage(&i.issues, first, after, parsePlace)
+func (c *checklist) page(first *int, after *string) input.Page[*place] {
+	return input.CheckPage(&c.issues, first, after, parsePlace)
 }
 
-func (i *checklist) statuses(v []model.BootstrapStatus) {
+func (c *checklist) statuses(v []model.BootstrapStatus) {
 	for _, s := range v {
 		if _, ok := Transitions()[s]; !ok {
-			i.issues.Add("statuses", "must be states of a bootstrap")
+			c.issues.Add("statuses", "must be states of a bootstrap")
 			return
 		}
 	}
 }
 
-func (i *checklist) start(in model.BootstrapMachineInput) {
-	i.tenant(in.TenantID)
-	i.id("accountId", "pacct", in.AccountID)
-	i.id("poolId", "pool", in.PoolID)
-	i.optionalName("machineId", in.MachineID)
-	i.optionalName("offerId", in.OfferID)
+func (c *checklist) start(in model.BootstrapMachineInput) {
+	c.tenant(in.TenantID)
+	c.id("accountId", "pacct", in.AccountID)
+	c.id("poolId", "pool", in.PoolID)
+	c.optionalName("machineId", in.MachineID)
+	c.optionalName("offerId", in.OfferID)
 	if (in.MachineID == nil) == (in.OfferID == nil) {
-		i.issues.Add("machineId", "give exactly one of machineId and offerId")
+		c.issues.Add("machineId", "give exactly one of machineId and offerId")
 	}
-	i.name("idempotencyKey", in.IdempotencyKey)
+	c.name("idempotencyKey", in.IdempotencyKey)
 }
 
-func (i *checklist) resolve(in model.ResolveClaimInput) {
-	i.tenant(in.TenantID)
-	i.id("bootstrapId", "boot", in.BootstrapID)
-	i.optionalName("machineId", in.MachineID)
+func (c *checklist) resolve(in model.ResolveClaimInput) {
+	c.tenant(in.TenantID)
+	c.id("bootstrapId", "boot", in.BootstrapID)
+	c.optionalName("machineId", in.MachineID)
 	if in.NothingOrdered != nil && !*in.NothingOrdered {
-		i.issues.Add("nothingOrdered", "must be true when it is given")
+		c.issues.Add("nothingOrdered", "must be true when it is given")
 	}
 	if (in.MachineID == nil) == (in.NothingOrdered == nil) {
-		i.issues.Add("machineId", "give exactly one of machineId and nothingOrdered")
+		c.issues.Add("machineId", "give exactly one of machineId and nothingOrdered")
 	}
 }
 
