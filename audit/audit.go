@@ -26,13 +26,13 @@ const (
 // Entry is what happened. Details never hold the value of a config or a secret, only names and numbers.
 type Entry = journal.Entry
 
-// System is the actor of what the server does by itself, such as the cleanup of a run.
-const System = "system"
+// system is the actor where there is no caller: an agent that joins or renews has none.
+const system = "system"
 
-// Record adds a row with the caller and the request id of the context; without a caller the actor is System. Give it the
+// Record adds a row with the caller and the request id of the context; without a caller the actor is "system". Give it the
 // transaction of the mutation. Not idempotent.
 func Record(ctx context.Context, idb bun.IDB, e Entry) error {
-	who := System
+	who := system
 	if actor, ok := authz.ActorFrom(ctx); ok {
 		who = actor.Subject
 	}

@@ -51,7 +51,7 @@ func TestRecordTakesCallerAndRequestFromTheContext(t *testing.T) {
 			"t", "user:it's \\ ?", "createPool", "compute-pool/x", "allowed", "req-1",
 			json.RawMessage(`{"n": 1, "name": "a \"quoted\" ? 'name' \\u00e9"}`),
 		},
-		{"", System, "release", "compute-fleet", "replayed", "", json.RawMessage(`{}`)},
+		{"", "system", "release", "compute-fleet", "replayed", "", json.RawMessage(`{}`)},
 	}
 	if diff := cmp.Diff(want, rows(t, db)); diff != "" {
 		t.Error(diff)
