@@ -1,11 +1,11 @@
 package authz
 
 import (
-	"regexp"
 	"slices"
 	"strings"
 
 	"better/compute/internal/id"
+	"better/compute/internal/input"
 )
 
 // Kind is the kind of an item that belongs to a tenant and can be granted by itself.
@@ -21,8 +21,6 @@ const (
 	fleetName    = "compute-fleet"
 	tenantPrefix = "compute-tenant/"
 )
-
-var tenantPattern = regexp.MustCompile(`\A[A-Za-z0-9._:-]{1,128}\z`)
 
 // Object is a place in the tree fleet > tenant > item; a grant on it holds for all below it. Make one with Fleet,
 // Tenant, ProviderAccount or Pool. It is a name: whether the thing exists is not known here.
@@ -89,7 +87,7 @@ func parseObject(name string) (Object, bool) {
 		return Fleet(), true
 	}
 	if tenantID, ok := strings.CutPrefix(name, tenantPrefix); ok {
-		return Tenant(tenantID), tenantPattern.MatchString(tenantID)
+		return Tenant(tenantID), input.ValidTenant(tenantID)
 	}
 	if accountID, ok := strings.CutPrefix(name, string(ProviderAccounts)+"/"); ok {
 		return ProviderAccount("", accountID), id.Valid("pacct", accountID)

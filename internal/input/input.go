@@ -25,10 +25,13 @@ var (
 
 // Tenant checks a tenant's id, the field tenantId.
 func Tenant(issues *problem.Issues, tenantID string) {
-	if !tenantForm.MatchString(tenantID) {
+	if !ValidTenant(tenantID) {
 		issues.Add("tenantId", "must match ^[A-Za-z0-9._:-]{1,128}$")
 	}
 }
+
+// ValidTenant reports whether a tenant's id has the form of one.
+func ValidTenant(tenantID string) bool { return tenantForm.MatchString(tenantID) }
 
 // Name checks the name of an object, or of a region.
 func Name(issues *problem.Issues, path, name string) {
