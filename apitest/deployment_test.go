@@ -38,6 +38,7 @@ type deployment struct {
 	database string // its URL
 	db       *postgres.DB
 	cloudDir string
+	cloudURL string
 	settings map[string]any // the configuration file
 	callers  map[string]string
 	env      []string // beside this process's own
@@ -93,6 +94,7 @@ func (d *deployment) startCloud(t testing.TB) (endpoint string) {
 			t.Errorf("closing the cloud: %v", err)
 		}
 	})
+	d.cloudURL = s.URL
 	return s.URL
 }
 
