@@ -1774,7 +1774,8 @@ var sources = []*ast.Source{
     bootstrapId: ID!
   ): Bootstrap
   """
-  The tenant's bootstraps that the caller may read, newest first.
+  The tenant's bootstraps that the caller may read, newest first. Needs compute:providers:read on the tenant, or on single accounts:
+  then just theirs. With ` + "`" + `accountId` + "`" + ` it is needed on that account.
   """
   bootstraps(
     "The tenant that owns them."
@@ -1848,13 +1849,13 @@ enum BootstrapFailureReason {
   SECRET_UNRESOLVED
   "No machine was delivered in time."
   CLAIM_TIMEOUT
-  "The account has no such machine."
+  "The account has no such machine, or it could not be identified in time."
   MACHINE_NOT_FOUND
   "The machine is in another bootstrap, or is a host."
   MACHINE_IN_USE
   "The machine is not the one that was identified."
   IDENTITY_MISMATCH
-  "The machine did not come back from a reboot."
+  "The machine did not become ready to be installed in time."
   REBOOT_FAILED
   "The machine could not be reached over SSH in time."
   SSH_UNREACHABLE
@@ -2051,15 +2052,16 @@ extend type Mutation {
   ): BootstrapMachinePayload
   """
   Cancels a bootstrap that is not final. What it ordered is given back; a machine that was named is left. Needs
-  compute:providers:manage on the account. Cancelling again changes nothing; INVALID_STATE once it has joined.
+  compute:providers:manage on the account. Cancelling again changes nothing; NOT_FOUND when there is none, INVALID_STATE once it has
+  joined.
   """
   cancelBootstrap(
     "Which bootstrap to cancel."
     input: CancelBootstrapInput!
   ): CancelBootstrapPayload
   """
-  Says what became of an order whose outcome is unknown. Needs compute:providers:manage on the account. INVALID_STATE unless the
-  bootstrap waits with CLAIM_UNCERTAIN.
+  Says what became of an order whose outcome is unknown. Needs compute:providers:manage on the account. NOT_FOUND when there is no
+  such bootstrap, INVALID_STATE unless it waits with CLAIM_UNCERTAIN, as the cleanup of one that failed may too.
   """
   resolveClaim(
     "What became of the order."
@@ -2088,7 +2090,8 @@ extend type Subscription {
   Follows bootstraps. With ` + "`" + `bootstrapId` + "`" + ` the first message is the present state, then every transition; the stream completes
   after the final one. Otherwise the transitions of the account, or of every account of the tenant that the caller may read. With
   ` + "`" + `after` + "`" + ` the stream goes on from a message seen earlier: nothing is missed, nothing comes twice. An ` + "`" + `after` + "`" + ` older than seven days
-  is INVALID_INPUT: read the bootstraps again and follow anew.
+  is INVALID_INPUT: read the bootstraps again and follow anew. Needs compute:providers:read, at each message: the stream ends with
+  FORBIDDEN when the right is gone, and with RATE_LIMITED when its reader falls behind.
   """
   bootstrapStatusChanged(
     "The tenant that owns the bootstraps."
@@ -2104,7 +2107,8 @@ extend type Subscription {
 `, BuiltIn: false},
 	{Name: "../schema/host.graphqls", Input: `extend type Query {
   """
-  One host. Needs compute:pools:read on its pool's tenant. NOT_FOUND when there is none or it is another tenant's.
+  One host. Needs compute:pools:read on the tenant, and not to be denied it on the host's pool. NOT_FOUND when there is none or it is
+  another tenant's.
   """
   host(
     "The tenant that owns it."
@@ -2185,7 +2189,8 @@ type RemoveHostPayload {
 extend type Mutation {
   """
   Removes a host: its certificates are refused at once and its machine may be bootstrapped again. The machine itself is left as it
-  is. Needs compute:pools:manage on the tenant. Removing again changes nothing.
+  is. Needs compute:pools:manage on the tenant, and not to be denied it on the host's pool. NOT_FOUND when there is none. Removing
+  again changes nothing.
   """
   removeHost(
     "Which host to remove."
@@ -2204,7 +2209,8 @@ extend type Mutation {
     poolId: ID!
   ): Pool
   """
-  The tenant's pools that the caller may read, sorted by name (byte order), then id.
+  The tenant's pools that the caller may read, sorted by name (byte order), then id. Needs compute:pools:read on the tenant, or on
+  single pools: then just those.
   """
   pools(
     "The tenant that owns them."
@@ -2248,7 +2254,7 @@ enum PoolAgent {
 A tenant's group of hosts.
 """
 type Pool implements Node {
-  "` + "`" + `pool_` + "`" + ` and 26 or 52 characters."
+  "` + "`" + `pool_` + "`" + ` and 26 characters."
   id: ID!
   "The tenant that owns it."
   tenantId: ID!
@@ -2349,7 +2355,7 @@ extend type Mutation {
   ): CreatePoolPayload
   """
   Archives a pool, which frees its name and drops its account. Needs compute:pools:manage on the pool. Archiving again changes
-  nothing. INVALID_STATE while a bootstrap into it runs, or it has hosts or instances; ` + "`" + `details.blockers` + "`" + ` lists up to 20 of them.
+  nothing. NOT_FOUND when there is none; INVALID_STATE while a bootstrap into it runs, or it has hosts or instances; ` + "`" + `details.blockers` + "`" + ` lists up to 20 of them.
   """
   archivePool(
     "Which pool to archive."
@@ -2582,8 +2588,10 @@ type Machine {
     after: String
   ): ProviderAccountConnection
   """
-  What the provider offers now, asked live through the account. Needs compute:providers:read on the account. Sorted by hourly
-  price (monthly where there is none, unknown last), then id.
+  What the provider offers now, asked live through the account. The cheapest by the hour comes first; behind them stand those with a
+  price for the month alone, the cheapest first, then those without any price; among equals the id decides. Needs
+  compute:providers:read on the account. NOT_FOUND when there is no such account, UNSUPPORTED when the provider lists no offers,
+  PROVIDER_ERROR when it fails, RATE_LIMITED when too many calls wait for it.
   """
   offers(
     "The tenant that owns the account."
@@ -2615,7 +2623,7 @@ type ProviderAccount implements Node {
   createdAt: Time!
   "When it was last changed."
   updatedAt: Time!
-  "What the provider offers now, asked live."
+  "What the provider offers now, asked live, in the order of ` + "`" + `Query.offers` + "`" + `."
   offers(
     "Which offers to show."
     query: OfferQuery
@@ -2734,15 +2742,17 @@ extend type Mutation {
     input: CreateProviderAccountInput!
   ): CreateProviderAccountPayload
   """
-  Replaces the account's config and raises its version. Needs compute:providers:manage on the account.
+  Replaces the account's config and raises its version; the next call to the provider uses the new one. Needs
+  compute:providers:manage on the account. NOT_FOUND when there is none, INVALID_INPUT as in createProviderAccount, CONFLICT when it
+  has another version than ` + "`" + `ifVersion` + "`" + `.
   """
   updateProviderAccount(
     "What to change."
     input: UpdateProviderAccountInput!
   ): UpdateProviderAccountPayload
   """
-  Deletes an account that nothing uses. Needs compute:providers:manage on the account. INVALID_STATE while a pool, an instance or
-  a running bootstrap uses it; ` + "`" + `details.blockers` + "`" + ` lists up to 20 of them.
+  Deletes an account that nothing uses. Needs compute:providers:manage on the account. NOT_FOUND when there is none; INVALID_STATE
+  while a pool, an instance or a bootstrap that runs or still cleans up uses it: ` + "`" + `details.blockers` + "`" + ` lists up to 20 of them.
   """
   deleteProviderAccount(
     "Which account to delete."
@@ -2867,7 +2877,8 @@ type DeleteSecretPayload {
 
 extend type Mutation {
   """
-  Writes a secret of the tenant, over an older value if there is one. Needs compute:providers:manage on the tenant.
+  Writes a secret of the tenant, over an older value if there is one. Needs compute:providers:manage on the tenant. INVALID_CONFIG
+  when this server has no secret store.
   """
   putSecret(
     "Which secret to write."
@@ -2894,17 +2905,17 @@ extend type Mutation {
 Something that a caller may be allowed to do.
 """
 enum Permission {
-  "List and read accounts, offers, machines and bootstraps, and follow bootstraps."
+  "List and read accounts, offers, machines, bootstraps and the names of secrets; follow bootstraps."
   PROVIDERS_READ
-  "Create, update, delete and check accounts; start, cancel and resolve bootstraps; write secrets."
+  "Create, update and delete accounts; start, cancel and resolve bootstraps; write and delete secrets."
   PROVIDERS_MANAGE
-  "Read pools, instances and hosts."
+  "Read pools and hosts."
   POOLS_READ
   "Create and archive pools; remove hosts."
   POOLS_MANAGE
   "Grant and revoke roles."
   IAM_MANAGE
-  "Read the audit log."
+  "Read the audit log. No call needs it yet."
   AUDIT_READ
 }
 
