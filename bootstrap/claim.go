@@ -16,8 +16,8 @@ type intent struct {
 	OfferID     string            `json:"offerId"`
 	Kind        model.MachineKind `json:"kind,omitempty"`
 	Price       *model.Price      `json:"price,omitempty"`
-	// AccountVersion is the version of the account that the order was last sent through.
-	AccountVersion int64 `json:"accountVersion,omitempty"`
+	// AccountStamp is that of the account when the order was last sent through it.
+	AccountStamp string `json:"accountStamp,omitempty"`
 }
 
 // kind is the kind of machine that the run orders; empty when it is not known.
@@ -39,11 +39,11 @@ func (w *work) inDoubt() bool {
 	return w.Status == model.Claiming && w.unanswered() && !w.repeatable()
 }
 
-// moved reports whether the account was changed since the order was sent. It may be another project of the provider now, where nobody
-// knows the operation id, so that not finding the order there proves nothing.
+// moved reports whether the account, or a secret of it, was changed since the order was sent. It may be another project of the provider
+// now, where nobody knows the operation id, so that not finding the order there proves nothing.
 func (w *work) moved() bool {
 	return w.manifest.Capabilities.ClaimMode != model.ClaimLocal && w.ordered() && w.OrderIntent != nil &&
-		w.OrderIntent.AccountVersion != 0 && w.OrderIntent.AccountVersion != w.account.Version
+		w.OrderIntent.AccountStamp != "" && w.OrderIntent.AccountStamp != w.stamp
 }
 
 // repeatable reports whether ordering again with the same operation id can bring no second machine.
@@ -121,7 +121,7 @@ func (r *Reconciler) look(ctx context.Context, w *work, o provider.Orderer) (*pr
 func (r *Reconciler) order(ctx context.Context, w *work, o provider.Orderer) (outcome, error) {
 	first := !w.ordered()
 	in := *w.OrderIntent
-	in.AccountVersion = w.account.Version
+	in.AccountStamp = w.stamp
 	if err := r.write(ctx, w, fields{"order_attempt_at": now, "order_intent": &in}); err != nil {
 		return outcome{}, err
 	}

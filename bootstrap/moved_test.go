@@ -35,6 +35,25 @@ func TestChangedAccountIsNoProofThatNothingIsLeft(t *testing.T) {
 	equal(t, "leaked", b.cloud.leaked(nil), 0)
 }
 
+// A secret that is written anew may be another project's token, though the account's version stays.
+func TestChangedSecretLeavesAnUnseenOrderInDoubt(t *testing.T) {
+	t.Parallel()
+	b := setup(t, model.ClaimToken)
+	secret := func() {
+		b.exec(`INSERT INTO secrets (tenant_id, name, key_id, sealed) VALUES (?, 'cloud', 'k', '')
+			ON CONFLICT (tenant_id, name) DO UPDATE SET updated_at = clock_timestamp()`, tenant)
+	}
+	secret()
+	b.exec(`UPDATE provider_accounts SET config = '{"apiToken": "secret://cloud"}' WHERE id = ?`, b.account)
+	b.cloud.next("order", failsAfter(provider.UnknownOutcome))
+	runID := b.start(b.offer("k"))
+	b.step(runID)
+	b.cloud.change(func() { b.cloud.machines[b.row(runID).OperationID].hidden = true })
+	secret()
+	b.driveTo(runID, "uncertainty", (*run).uncertain)
+	equal(t, "orders", b.cloud.orders, 1)
+}
+
 // What the server itself keeps of a claim stays true whatever the account's config says.
 func TestChangedAccountKeepsLocalClaims(t *testing.T) {
 	t.Parallel()

@@ -110,6 +110,7 @@ type work struct {
 	*run
 	lease    *lease
 	account  *model.ProviderAccount
+	stamp    string // what the account was at its provider before the client was made
 	manifest provider.Manifest
 	client   provider.Client
 }
@@ -156,6 +157,9 @@ func (r *Reconciler) decide(ctx context.Context, w *work) (out outcome, err erro
 	w.account, err = r.Accounts.Account(ctx, r.DB.DB, w.TenantID, w.AccountID)
 	if err != nil {
 		return out, fmt.Errorf("reading the account of a run: %w", err)
+	}
+	if w.stamp, err = r.Accounts.Stamp(ctx, r.DB.DB, w.account); err != nil {
+		return out, err
 	}
 	w.manifest, _ = r.Accounts.Manifest(w.account.Provider)
 	if w.Status != model.Failed {
