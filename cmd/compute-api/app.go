@@ -332,18 +332,22 @@ func (a *app) prune(ctx context.Context) error {
 	}
 }
 
+// serveAgents serves until ctx ends, and returns when the requests that were under way are answered.
 func serveAgents(ctx context.Context, s *http.Server, ln net.Listener) error {
+	drained := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
+		defer close(drained)
 		grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 		defer cancel()
 		if err := s.Shutdown(grace); err != nil {
 			_ = s.Close()
 		}
 	})
-	defer stop()
 	if err := s.ServeTLS(ln, "", ""); !errors.Is(err, http.ErrServerClosed) {
+		stop()
 		return fmt.Errorf("serving agents: %w", err)
 	}
+	<-drained
 	return nil
 }
 
