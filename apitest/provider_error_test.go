@@ -3,6 +3,7 @@ package apitest
 import (
 	"bytes"
 	"encoding/json"
+	"maps"
 	"net/http"
 	"testing"
 
@@ -48,9 +49,7 @@ func TestProviderErrors(t *testing.T) {
 				t.Fatal(err)
 			}
 			want := map[string]any{"provider": "sim", "reason": c.reason, "retryable": c.retryable}
-			for name, v := range c.more {
-				want[name] = v
-			}
+			maps.Copy(want, c.more)
 			for transport, out := range map[string]outcome{"REST": s.rest(t, "offers", token, body), "GraphQL": s.graphql(t, "offers", token, at)} {
 				for _, own := range []string{"requestId", "providerCode"} { // the provider's, where it gave one
 					delete(out.Details, own)
