@@ -1,8 +1,8 @@
-// Package bootstrap owns the durable run that turns one machine into a host of a pool: it starts runs, drives them
-// through their states, cleans up after those that fail, and tells of each transition.
+// Package bootstrap owns the runs by which machines become hosts of a pool: it starts them, drives them through their states,
+// cleans up after those that fail, and tells of each transition.
 //
-// It refuses to know any provider, how an agent joins and who watches. The invariants: a machine is ordered at most once per
-// run, whatever dies when, because the intent is committed before the provider hears of it and a restart looks before
+// It refuses to know any provider, how an agent joins and who watches. The invariants: a run orders one machine at most,
+// through crashes of anything, because the intent is committed before the provider hears of it and a restart looks before
 // it orders; and status, history and event of a transition are written together, by one function, under the lease.
 package bootstrap
 

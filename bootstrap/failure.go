@@ -83,7 +83,7 @@ func classed(err error) *provider.Error {
 	return provider.Errorf(provider.Unavailable, "The provider cannot be reached right now.").Because(err)
 }
 
-// refused waits until the account takes calls again, because it was updated or checked by hand, or the state's time is up:
+// refused waits until the account takes calls again, because it was updated, or the state's time is up:
 // until then its client answers without asking the provider. Failing at once would lose what was ordered.
 func refused(message string) outcome {
 	return outcome{kind: waits, pause: pause{

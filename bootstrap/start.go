@@ -22,9 +22,9 @@ import (
 var errReplay = errors.New("the run exists")
 
 // Start starts a run for a machine of the account, or for one to be ordered as an offer. It needs
-// compute:providers:manage on the account. A repeat of the key by the same caller returns the run as it is now; something else under the key is
-// CONFLICT. Then, in this order: INVALID_CONFIG, NOT_FOUND (account), UNSUPPORTED, NOT_FOUND, INVALID_STATE and
-// INVALID_INPUT of the pool, CONFLICT (machine in use). The run is driven by whichever replica gets to it first.
+// compute:providers:manage on the account. A repeat of the key by the same caller returns the run as it is now, and CONFLICT when it
+// asks for something else. The other refusals, each only when those before it do not hold: INVALID_CONFIG, NOT_FOUND (account),
+// UNSUPPORTED, NOT_FOUND, INVALID_STATE and INVALID_INPUT of the pool, CONFLICT (machine in use). The run is driven by whichever replica gets to it first.
 func (s *Service) Start(ctx context.Context, in model.BootstrapMachineInput) (*model.BootstrapMachinePayload, error) {
 	var check checklist
 	check.start(in)

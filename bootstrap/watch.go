@@ -50,8 +50,8 @@ type Stream struct {
 func (s *Stream) Err() error { return s.err }
 
 // Watch follows runs until ctx ends, the caller loses the right, or the one run that is followed is final. With a run and
-// no cursor the first change is the run's present state, with From nil. With a cursor nothing after it is missed
-// and nothing comes twice.
+// no cursor the first change is the run's present state, with From nil. With a cursor it goes on
+// there, without a gap or a repeat.
 //
 // It needs compute:providers:read on the tenant or on the account; changes of accounts that the caller may not read are
 // left out, and each change is decided anew. INVALID_INPUT for a malformed cursor or one older than the retention, NOT_FOUND for

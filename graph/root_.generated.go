@@ -1890,7 +1890,7 @@ type BootstrapFailure {
 }
 
 """
-The durable run that turns one machine into a host of a pool.
+The run by which one machine becomes a host of a pool. It outlives restarts of the server.
 """
 type Bootstrap implements Node {
   "` + "`" + `boot_` + "`" + ` and 52 characters."
@@ -2041,10 +2041,10 @@ type ResolveClaimPayload {
 
 extend type Mutation {
   """
-  Starts a bootstrap. Needs compute:providers:manage on the account. A repeat with the same key returns the bootstrap as it is now.
-  INVALID_CONFIG when this server is not set up for it, UNSUPPORTED when the provider cannot do it, NOT_FOUND for account or pool,
-  INVALID_STATE for an archived pool, INVALID_INPUT for a pool of another class or agent, CONFLICT when the machine is in use
-  or the key was used for something else.
+  Starts a bootstrap. Needs compute:providers:manage on the account. Again with the same key it gives the bootstrap with its state of
+  now. INVALID_CONFIG when this server is not set up for it, UNSUPPORTED when the provider cannot do it, NOT_FOUND for account or
+  pool, INVALID_STATE when the pool is archived, INVALID_INPUT when its class or agent is not one for hosts, CONFLICT when the
+  machine is in use or the key was used for something else.
   """
   bootstrapMachine(
     "Which machine to turn into a host."
@@ -2087,9 +2087,9 @@ type BootstrapStatusChange {
 
 extend type Subscription {
   """
-  Follows bootstraps. With ` + "`" + `bootstrapId` + "`" + ` the first message is the present state, then every transition; the stream completes
-  after the final one. Otherwise the transitions of the account, or of every account of the tenant that the caller may read. With
-  ` + "`" + `after` + "`" + ` the stream goes on from a message seen earlier: nothing is missed, nothing comes twice. An ` + "`" + `after` + "`" + ` older than seven days
+  Follows bootstraps. A stream with ` + "`" + `bootstrapId` + "`" + ` opens with the state that the bootstrap is in, goes on with its transitions, and
+  completes after the final one. Otherwise it has the transitions of the account, or of every account of the tenant that the caller
+  may read. With ` + "`" + `after` + "`" + ` it goes on from a message seen earlier, without a gap or a repeat. An ` + "`" + `after` + "`" + ` older than seven days
   is INVALID_INPUT: read the bootstraps again and follow anew. Needs compute:providers:read, at each message: the stream ends with
   FORBIDDEN when the right is gone, and with RATE_LIMITED when its reader falls behind.
   """
@@ -2494,7 +2494,7 @@ type Price {
 A machine type that a provider sells, or has now, in one region.
 """
 type Offer {
-  "Stable for the same machine type and region."
+  "A machine type keeps its id in a region."
   id: ID!
   "Whole server or virtual one."
   kind: MachineKind!
@@ -2797,7 +2797,7 @@ What can be read. Fields are nullable, so that one that fails leaves the others 
 """
 type Query {
   """
-  Any object by its id. Null when it is not there or the caller may not read it.
+  Any object by its id. Null for an id of nothing, and of what the caller may not read.
   """
   node(
     "The id of the object."

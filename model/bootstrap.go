@@ -81,7 +81,7 @@ type BootstrapFailure struct {
 	LogTail []string      `json:"logTail"`
 }
 
-// Bootstrap is the durable run that turns one machine into a host of a pool, as callers see it.
+// Bootstrap is the run by which one machine becomes a host of a pool, as callers see it.
 type Bootstrap struct {
 	ID         string            `bun:"id,pk" json:"id"`
 	TenantID   string            `bun:"tenant_id" json:"tenantId"`

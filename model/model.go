@@ -1,7 +1,7 @@
 // Package model owns the types that every layer speaks: the rows that GraphQL types bind to, the enums, pages, and the
-// inputs that are generated from the schema.
+// generated inputs.
 //
-// It imports the standard library only and holds no rule of any noun. The invariant: a value marshals to the same JSON on
+// It stands on the standard library alone and holds no rule of any noun. The invariant: a value marshals to the same JSON on
 // REST and GraphQL, except that GraphQL spells enums in upper case.
 package model
 

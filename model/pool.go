@@ -44,7 +44,7 @@ type PoolConnection = Connection[Pool]
 // PoolEdge is a pool in a page.
 type PoolEdge = Edge[Pool]
 
-// Instance is a machine that a pool created through an account. A deleted one keeps its history and drops the account.
+// Instance is a machine of a pool, made through the pool's account. A deleted one keeps its history and drops the account.
 type Instance struct {
 	ID        string  `bun:"id,pk" json:"id"`
 	TenantID  string  `bun:"tenant_id" json:"tenantId"`

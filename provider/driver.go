@@ -87,7 +87,7 @@ type Orderer interface {
 	// FindClaim looks for what the operation has ordered. It returns nil without an error when there is nothing (yet: the
 	// manifest's ListLag says how long that may mean nothing).
 	FindClaim(ctx context.Context, operationID string) (*Claim, error)
-	// Order makes exactly one paid call with the operation id as client token, unique name or label. After a time-out, a reset or
+	// Order makes exactly one paid call, which carries the operation id in the way of the claim mode. After a time-out, a reset or
 	// an answer that cannot be read it gives UnknownOutcome: what was ordered must then be looked for, never ordered again.
 	Order(ctx context.Context, order Order) (*Claim, error)
 	// Release gives the operation's machine back, and is idempotent: a machine that is gone is released. It refuses to touch a machine

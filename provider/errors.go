@@ -13,7 +13,7 @@ type Class string
 const (
 	// InvalidConfig: the account's config cannot work.
 	InvalidConfig Class = "invalid_config"
-	// Auth: the credentials were refused. All calls of the account stop until it is updated or checked by hand.
+	// Auth: the credentials were refused. The account is called no more until somebody has updated it.
 	Auth Class = "auth"
 	// Forbidden: the credentials are good and lack a right.
 	Forbidden Class = "forbidden"

@@ -28,7 +28,7 @@ type OffersInput struct {
 	Query     *model.OfferQuery `json:"query"`
 }
 
-// Offers asks the provider, through the account, what it offers now, for a caller who holds compute:providers:read on the account.
+// Offers lists what the provider has to offer at this moment, for a caller who holds compute:providers:read on the account.
 // Sorted by hourly price, then by monthly price those that have no hourly one, then those without, then by id. UNAUTHENTICATED,
 // INVALID_INPUT, FORBIDDEN, NOT_FOUND, UNSUPPORTED, RATE_LIMITED when too many calls wait, or PROVIDER_ERROR.
 func (s *Service) Offers(ctx context.Context, in OffersInput) ([]*model.Offer, error) {

@@ -1,4 +1,4 @@
-// Package providertest is the conformance suite that every driver's test runs.
+// Package providertest holds what each driver's test must pass.
 //
 // It owns what a driver must do whatever its provider is like: the rules of package provider as checks. It refuses to know how a
 // provider is brought into a situation; each driver's test arranges that on its own server, real or fake. The invariant: a check
