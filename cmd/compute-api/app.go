@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -404,7 +405,11 @@ func (c *config) pkiDir() string {
 func (c *config) staticTokens() []server.StaticToken {
 	tokens := make([]server.StaticToken, len(c.Auth.Tokens))
 	for i, t := range c.Auth.Tokens {
-		tokens[i] = server.StaticToken{Token: t.Token, Subject: t.Subject, Groups: t.Groups}
+		groups := make([]authz.Subject, len(t.Groups))
+		for j, g := range t.Groups {
+			groups[j] = "group:" + strings.TrimPrefix(g, "group:")
+		}
+		tokens[i] = server.StaticToken{Token: t.Token, Subject: t.Subject, Groups: groups}
 	}
 	return tokens
 }

@@ -308,9 +308,9 @@ func (l leaf) parse(text string) (any, error) {
 
 var (
 	callerPattern      = regexp.MustCompile(`^(user|service):[!-~]{1,256}$`)
-	groupPattern       = regexp.MustCompile(`^group:[!-~]{1,256}$`)
+	groupPattern       = regexp.MustCompile(`^(group:)?[!-~]{1,256}$`)
 	variablePattern    = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,255}$`)
-	tokenPattern       = regexp.MustCompile(`^[!-~]{8,1000}$`)
+	tokenPattern       = regexp.MustCompile(`^[!-~]{1,1000}$`)
 	trustDomainPattern = regexp.MustCompile(`^[a-z0-9]([a-z0-9.-]{0,250}[a-z0-9])?$`)
 )
 
@@ -379,7 +379,7 @@ func (c *config) authProblems(add func(key, format string, args ...any)) {
 	for i, t := range c.Auth.Tokens {
 		key := fmt.Sprintf("auth.tokens[%d]", i)
 		if !tokenPattern.MatchString(t.Token) {
-			add(key+".token", "must be 8 to 1000 printable ASCII characters")
+			add(key+".token", "must be 1 to 1000 printable ASCII characters without spaces")
 		}
 		if seen[t.Token] {
 			add(key+".token", "is the same as an earlier one")
@@ -390,7 +390,7 @@ func (c *config) authProblems(add func(key, format string, args ...any)) {
 		}
 		for j, g := range t.Groups {
 			if !groupPattern.MatchString(g) {
-				add(fmt.Sprintf("%s.groups[%d]", key, j), "%q must be group:<name>", g)
+				add(fmt.Sprintf("%s.groups[%d]", key, j), "%q must be a name, or group:<name>", g)
 			}
 		}
 	}
