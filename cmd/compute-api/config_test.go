@@ -74,10 +74,10 @@ func TestWrongConfigNamesTheKey(t *testing.T) {
 		{name: "too few connections", yaml: "database: {maxConns: 1}", want: []string{"database.maxConns: "}},
 		{name: "never a heartbeat", yaml: "agent: {heartbeat: 0s}", want: []string{"agent.heartbeat: "}},
 		{name: "not a database", yaml: "database: {url: \"mysql://u:hunter2@h/d\"}", want: []string{"database.url: "}},
-		{name: "token with a space", yaml: "auth: {tokens: [{token: "with space", subject: \"user:a\"}]}", want: []string{"auth.tokens[0].token: "}},
+		{name: "token with a space", yaml: "auth: {tokens: [{token: \"with space\", subject: \"user:a\"}]}", want: []string{"auth.tokens[0].token: "}},
 		{name: "no subject", yaml: "auth: {tokens: [{token: abcdefghij, subject: ada}]}", want: []string{"auth.tokens[0].subject: "}},
 		{
-			name: "group with a space", yaml: "auth: {tokens: [{token: abcdefghij, subject: \"user:a\", groups: ["with space"]}]}",
+			name: "group with a space", yaml: "auth: {tokens: [{token: abcdefghij, subject: \"user:a\", groups: [\"with space\"]}]}",
 			want: []string{"auth.tokens[0].groups[0]: "},
 		},
 		{
