@@ -11,8 +11,8 @@ import (
 )
 
 // Cancel asks a run to fail with CANCELLED at its next step; what it ordered is then given back. It needs
-// compute:providers:manage on the run's account. It changes nothing for a run that failed or was cancelled before; INVALID_STATE once it
-// has joined.
+// compute:providers:manage on the run's account. INVALID_INPUT, UNAUTHENTICATED, FORBIDDEN, NOT_FOUND, or INVALID_STATE once it has joined.
+// Idempotent: it changes nothing for a run that failed or was cancelled before.
 func (s *Service) Cancel(ctx context.Context, in model.CancelBootstrapInput) (*model.CancelBootstrapPayload, error) {
 	r, err := s.find(ctx, model.ProvidersManage, in.TenantID, in.BootstrapID)
 	if err != nil {

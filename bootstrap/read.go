@@ -17,7 +17,8 @@ import (
 const columns = "b.id, b.tenant_id, b.account_id, b.pool_id, b.machine_id, b.offer_id, b.status, b.step, b.wait_reason, b.failure, " +
 	"b.cleanup, b.attempt, b.host_id, b.created_at, b.updated_at, b.deadline_at, b.joined_at"
 
-// Get reads a run. It needs compute:providers:read on the run's account; NOT_FOUND when the tenant has no such run.
+// Get gives the run to a caller who holds compute:providers:read on its account. INVALID_INPUT, UNAUTHENTICATED, FORBIDDEN, or NOT_FOUND
+// also for another tenant's.
 func (s *Service) Get(ctx context.Context, tenantID, bootstrapID string) (*model.Bootstrap, error) {
 	r, err := s.find(ctx, model.ProvidersRead, tenantID, bootstrapID)
 	if err != nil {
@@ -65,8 +66,8 @@ type PageQuery struct {
 	After     *string
 }
 
-// Page lists the tenant's runs whose accounts the caller may read, newest first. FORBIDDEN when there is no such account, or when
-// AccountID names one that the caller may not read.
+// Page lists the tenant's runs whose accounts the caller holds compute:providers:read on, newest first. INVALID_INPUT, UNAUTHENTICATED,
+// or FORBIDDEN when there is no such account, or when AccountID names one that the caller may not read.
 func (s *Service) Page(ctx context.Context, q PageQuery) (*model.BootstrapConnection, error) {
 	var check checklist
 	check.tenant(q.TenantID)
@@ -125,7 +126,8 @@ func newest(p input.Page[*place], query *bun.SelectQuery) *bun.SelectQuery {
 }
 
 // ByAccounts reads the newest runs of each account, in one statement however many there are: the answer has one page for each
-// account, in the order given. The caller must be allowed to read every account.
+// account, in the order given. INVALID_INPUT, or FORBIDDEN when there is one among them that the caller does not hold
+// compute:providers:read on.
 func (s *Service) ByAccounts(ctx context.Context, accounts []*model.ProviderAccount, statuses []model.BootstrapStatus, first *int,
 	after *string,
 ) ([]*model.BootstrapConnection, error) {

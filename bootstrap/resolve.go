@@ -18,7 +18,8 @@ const (
 
 // ResolveClaim says what became of an order whose outcome is unknown: it brought this machine, or nothing and may be sent again.
 // For a run that failed meanwhile it is the word that the cleanup waits for. It needs compute:providers:manage on the run's
-// account; INVALID_STATE unless the run waits with CLAIM_UNCERTAIN.
+// account. INVALID_INPUT, UNAUTHENTICATED, FORBIDDEN, NOT_FOUND, or INVALID_STATE unless the run waits with CLAIM_UNCERTAIN. Not
+// idempotent: once it is said, a repeat is INVALID_STATE.
 func (s *Service) ResolveClaim(ctx context.Context, in model.ResolveClaimInput) (*model.ResolveClaimPayload, error) {
 	var check checklist
 	check.resolve(in)

@@ -21,10 +21,12 @@ import (
 // errReplay says that a run with the id is there already.
 var errReplay = errors.New("the run exists")
 
-// Start starts a run for a machine of the account, or for one to be ordered as an offer. It needs
-// compute:providers:manage on the account. A repeat of the key by the same caller returns the run as it is now, and CONFLICT when it
-// asks for something else. The other refusals, each only when those before it do not hold: INVALID_CONFIG, NOT_FOUND (account),
-// UNSUPPORTED, NOT_FOUND, INVALID_STATE and INVALID_INPUT of the pool, CONFLICT (machine in use). The run is driven by whichever replica gets to it first.
+// Start starts a run for a machine of the account, or for one to be ordered as an offer, for a caller who holds
+// compute:providers:manage on the account. UNAUTHENTICATED, INVALID_INPUT or FORBIDDEN. Idempotent: a repeat of the key by the same
+// caller gives the run as it is now, and CONFLICT when it asks for something else.
+//
+// The other refusals, each only when those before it do not hold: INVALID_CONFIG, NOT_FOUND (account), UNSUPPORTED, NOT_FOUND,
+// INVALID_STATE and INVALID_INPUT of the pool, CONFLICT (machine in use). The run is driven by whichever replica gets to it first.
 func (s *Service) Start(ctx context.Context, in model.BootstrapMachineInput) (*model.BootstrapMachinePayload, error) {
 	var check checklist
 	check.start(in)

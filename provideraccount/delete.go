@@ -15,8 +15,8 @@ import (
 const maxBlockers = 20
 
 // Delete removes an account that nothing uses, for a caller who holds compute:providers:manage on it. UNAUTHENTICATED, INVALID_INPUT,
-// FORBIDDEN, NOT_FOUND, or INVALID_STATE while a pool, an instance or a run uses it (details.blockers lists up to 20). The bindings on the account go with it. Not
-// idempotent: a repeat is NOT_FOUND.
+// FORBIDDEN, NOT_FOUND, or INVALID_STATE while a pool, an instance or a run uses it (details.blockers lists up to 20). The bindings on
+// the account go with it. Not idempotent: a repeat is NOT_FOUND.
 func (s *Service) Delete(ctx context.Context, in model.DeleteProviderAccountInput) (*model.DeleteProviderAccountPayload, error) {
 	at := GetInput(in)
 	if err := s.admit(ctx, at, nil, model.ProvidersManage); err != nil {

@@ -67,9 +67,10 @@ func (s *Service) Manifest(providerName string) (provider.Manifest, bool) {
 	return s.registry.Manifest(providerName)
 }
 
-// Open gives the client for the account as it is in the row that the caller has read; Unavailable when that is behind. It decides nothing, and makes no call
-// to the provider. The client is shared and closes by itself; calls on it after the account was updated fail as Unavailable.
-// It is also a Bootstrapper and an Orderer when the driver's is. INVALID_CONFIG when the server has no driver for it.
+// Open gives the client for the account as it is in the row that the caller has read; Unavailable when that is behind. It decides
+// nothing, and makes no call to the provider. The client is shared and closes by itself; calls on it after the account was updated
+// fail as Unavailable. It is also a Bootstrapper and an Orderer when the driver's is. INVALID_CONFIG when the server has no driver
+// for it.
 func (s *Service) Open(ctx context.Context, account *model.ProviderAccount) (provider.Client, error) {
 	e, err := s.clients.get(ctx, account)
 	if err != nil {

@@ -19,8 +19,9 @@ const (
 	stateDir  = "/var/lib/bcd"
 )
 
-// Install copies the agent over the same connection (a machine need not reach the internet for it) beside the place where it goes, and then puts it there, with its configuration and token, in one step
-// that runs to its end even if the connection breaks. What was installed before is stopped, and its identity wiped.
+// Install copies the agent beside the place where it goes, and then puts it there, with its configuration and token, in one step that
+// runs to its end even if the connection breaks. The copy takes the same connection, so a machine need not reach the internet for
+// it. What was installed before is stopped, and its identity wiped.
 func (c *client) Install(ctx context.Context, machineID string, payload provider.Payload) (string, error) {
 	err := c.session(ctx, machineID, c.limits.install, func(conn *connection) error {
 		begun, err := conn.step("begin.sh", nil, payload)
