@@ -110,17 +110,24 @@ func (r *Reconciler) takeBack(ctx context.Context, w *work, machineID string) (m
 	return r.reserve(ctx, w, key, "giving the machine back")
 }
 
-// nothingFound believes the provider's lists once they cannot lag any more. An order that was never answered and carries
-// only a label, or nothing, may be there all the same: a person has to look.
+// nothingFound believes the provider's lists once they cannot lag any more, where they are all that is known. An order that was never
+// answered and carries only a label, or nothing, may be there all the same, and one that the provider has acknowledged is: a
+// person has to look. The run goes on looking too.
 func (r *Reconciler) nothingFound(w *work) outcome {
 	if wait := r.lag(w) - w.sinceAttempt(); wait > 0 {
 		return outcome{kind: waits, pause: pause{d: wait, step: "looking for what was ordered", reason: deref(w.WaitReason)}}
 	}
-	if w.repeatable() {
+	acknowledged := w.OrderRef != nil && w.manifest.Capabilities.ClaimMode != model.ClaimLocal
+	if w.repeatable() && !acknowledged {
 		return cleaned(model.CleanupReleased)
 	}
-	return r.blocked(provider.Errorf(provider.NotFound, "Whether the provider took the order is not known, and it cannot be looked up.")).
-		with(fields{"wait_reason": model.ClaimUncertain})
+	doubt := "Whether the provider took the order is not known, and it cannot be looked up."
+	if acknowledged {
+		doubt = "The provider took the order and does not show the machine."
+	}
+	out := r.cleanupRetry(w, provider.Errorf(provider.NotFound, "%s", doubt))
+	out.pause.reason, out.pause.step = model.ClaimUncertain, "waiting for somebody to say what became of the order"
+	return out.with(fields{"cleanup": model.CleanupBlocked})
 }
 
 // cleanupFailure tries again later, without end; what cannot pass by itself is blocked until a person acts.

@@ -75,3 +75,23 @@ func movedRun(t *testing.T, mode model.ClaimMode) (*bench, string) {
 	b.exec("UPDATE provider_accounts SET version = version + 1 WHERE id = ?", b.account)
 	return b, runID
 }
+
+// An order that the provider has acknowledged is somewhere, whatever its lists show.
+func TestAcknowledgedOrderIsNeverGivenUpUnseen(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []model.ClaimMode{model.ClaimToken, model.ClaimUniqueName, model.ClaimLabel} {
+		b := setup(t, mode)
+		b.cloud.change(func() { b.cloud.delivered = false })
+		runID := b.start(b.offer("k"))
+		b.driveTo(runID, "an answer", func(r *run) bool { return r.OrderRef != nil })
+		b.cloud.change(func() { b.cloud.machines[b.row(runID).OperationID].hidden = true })
+		if _, err := b.service.Cancel(b.ctx, model.CancelBootstrapInput{TenantID: tenant, BootstrapID: runID}); err != nil {
+			t.Fatal(err)
+		}
+		b.exec("UPDATE bootstraps SET order_attempt_at = now() - interval '1 day' WHERE id = ?", runID)
+		b.driveTo(runID, "a question to a person", func(r *run) bool { return r.Cleanup == model.CleanupBlocked && r.uncertain() })
+		b.cloud.change(func() { b.cloud.machines[b.row(runID).OperationID].hidden, b.cloud.delivered = false, true })
+		b.driveTo(runID, "the release", func(r *run) bool { return r.Cleanup == model.CleanupReleased })
+		equal(t, "leaked", b.cloud.leaked(nil), 0)
+	}
+}

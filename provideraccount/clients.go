@@ -92,6 +92,9 @@ func (c *clients) open(ctx context.Context, a *model.ProviderAccount) (provider.
 			if err != nil {
 				return "", err
 			}
+			if err := keepsStamp(ctx, c.db.DB, a); err != nil {
+				return "", err
+			}
 			return value.Reveal(), nil
 		},
 	}

@@ -17,6 +17,34 @@ import (
 // store that the config refers to. With another stamp the account may be another project, in which nobody knows what was ordered
 // in this one. For other services; it decides nothing.
 func (s *Service) Stamp(ctx context.Context, idb bun.IDB, a *model.ProviderAccount) (string, error) {
+	return stampOf(ctx, idb, a)
+}
+
+type stampKey struct{}
+
+// AtStamp makes a provider call with the context fail as Unavailable, before anything is sent, when the account has not that stamp any
+// more at the time its secrets are resolved: so the call goes to the project that the stamp names, or nowhere.
+func AtStamp(ctx context.Context, stamp string) context.Context {
+	return context.WithValue(ctx, stampKey{}, stamp)
+}
+
+// keepsStamp holds a call to the stamp of its context, if there is one. It is asked after a secret was resolved.
+func keepsStamp(ctx context.Context, idb bun.IDB, a *model.ProviderAccount) error {
+	want, ok := ctx.Value(stampKey{}).(string)
+	if !ok {
+		return nil
+	}
+	got, err := stampOf(ctx, idb, a)
+	if err != nil {
+		return provider.Errorf(provider.Unavailable, "Whether the account was changed cannot be told now.").Because(err)
+	}
+	if got != want {
+		return provider.Errorf(provider.Unavailable, "The account was changed just now.")
+	}
+	return nil
+}
+
+func stampOf(ctx context.Context, idb bun.IDB, a *model.ProviderAccount) (string, error) {
 	stamp := fmt.Sprintf("%d.%d", a.CreatedAt.UnixMicro(), a.Version)
 	names := storedSecrets(a.Config)
 	if len(names) == 0 {

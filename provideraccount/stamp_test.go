@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"better/compute/model"
+	"better/compute/provider"
 )
 
 func TestStamp(t *testing.T) {
@@ -45,6 +46,15 @@ func TestStamp(t *testing.T) {
 	secret("mine")
 	if again := stamp(a); again == first {
 		t.Error("a new value of the secret keeps the stamp")
+	}
+	if err := keepsStamp(AtStamp(t.Context(), stamp(a)), b.db.DB, a); err != nil {
+		t.Errorf("a call at the present stamp: %v", err)
+	}
+	if err := keepsStamp(AtStamp(t.Context(), first), b.db.DB, a); provider.ClassOf(err) != provider.Unavailable || err == nil {
+		t.Errorf("a call at a stamp of before: %v", err)
+	}
+	if err := keepsStamp(t.Context(), b.db.DB, a); err != nil {
+		t.Errorf("a call that asks for no stamp: %v", err)
 	}
 }
 
