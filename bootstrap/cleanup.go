@@ -90,10 +90,17 @@ func (r *Reconciler) releaseMachine(ctx context.Context, w *work, o provider.Ord
 		return struct{}{}, o.Release(ctx, w.OperationID, machineID)
 	})
 	r.fault("cleaning.released")
-	if err != nil && classed(err).Class != provider.NotFound {
+	switch {
+	case err == nil, classed(err).Class == provider.NotFound:
+		return cleaned(model.CleanupReleased), nil
+	case classed(err).Class == provider.IdentityChanged && deref(w.ClaimResolution) == resolvedMachine:
+		// A person named a machine that the order did not bring: what it did bring is as unknown as before.
+		out := r.blocked(classed(err))
+		out.pause.reason = model.ClaimUncertain
+		return out, nil
+	default:
 		return r.cleanupFailure(ctx, w, err)
 	}
-	return cleaned(model.CleanupReleased), nil
 }
 
 // takeBack reserves the machine for its release, and reports whether that can be had: a run that named the machine before the one that

@@ -95,3 +95,48 @@ func TestAcknowledgedOrderIsNeverGivenUpUnseen(t *testing.T) {
 		equal(t, "leaked", b.cloud.leaked(nil), 0)
 	}
 }
+
+// A person may be mistaken about the machine. The provider refuses to give back what does not carry the operation, and the question
+// stays open instead of blocking the account for good.
+func TestWronglyNamedMachineIsAskedForAgain(t *testing.T) {
+	t.Parallel()
+	b, runID := uncertainRun(t, false)
+	resolve := func(in model.ResolveClaimInput) {
+		t.Helper()
+		in.TenantID, in.BootstrapID = tenant, runID
+		if _, err := b.service.ResolveClaim(b.ctx, in); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wrong, nothing := "somebody-elses", true
+	resolve(model.ResolveClaimInput{MachineID: &wrong})
+	if _, err := b.service.Cancel(b.ctx, model.CancelBootstrapInput{TenantID: tenant, BootstrapID: runID}); err != nil {
+		t.Fatal(err)
+	}
+	b.cloud.next("release", failsWith(provider.IdentityChanged))
+	b.driveTo(runID, "the question", func(r *run) bool { return r.Cleanup == model.CleanupBlocked && r.uncertain() })
+	resolve(model.ResolveClaimInput{NothingOrdered: &nothing})
+	r := b.driveToEnd(runID)
+	equal(t, "cleanup", r.Cleanup, model.CleanupReleased)
+	equal(t, "machine", r.MachineID, (*string)(nil))
+	equal(t, "released machines", b.cloud.released, 0)
+}
+
+func TestTenantWithManyStepsLeavesRoomForOthers(t *testing.T) {
+	t.Parallel()
+	b := setup(t, model.ClaimToken)
+	runID := b.start(b.offer("k"))
+	for range stepsPerTenant {
+		if !b.rec.tenants.take(tenant) {
+			t.Fatal("the tenant has fewer steps than it may")
+		}
+	}
+	if next := b.step(runID); next.Done || next.After <= 0 || b.cloud.orders != 0 {
+		t.Errorf("with all of its steps under way the tenant takes another: %+v", next)
+	}
+	if !b.rec.tenants.take("other") {
+		t.Error("another tenant has no step left")
+	}
+	b.rec.tenants.free(tenant)
+	b.driveToStatus(runID, model.Identifying)
+}

@@ -14,8 +14,11 @@ import (
 	"better/compute/provider"
 )
 
-// callsPerAccount is how many steps of one account a replica takes at a time.
-const callsPerAccount = 8
+// How many steps of one account, and of one tenant, a replica takes at a time: what hangs holds a few workers and not all of them.
+const (
+	stepsPerAccount = 8
+	stepsPerTenant  = 16
+)
 
 // Reconciler takes runs a step further. It is told which run to look at and reads from the row what to do. Any number of them, in any number
 // of processes, may step the same run: the lease lets one at a time do it.
@@ -26,7 +29,7 @@ type Reconciler struct {
 	// Fault, when not nil, is called with a name between any two writes or calls. Tests end the process there.
 	Fault func(point string)
 
-	busy slots
+	accounts, tenants slots
 }
 
 // NewReconciler makes a Reconciler.
@@ -35,7 +38,7 @@ func NewReconciler(d Deps) *Reconciler {
 	if d.Log == nil {
 		d.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Reconciler{Deps: d, Holder: rand.Text(), busy: slots{perKey: callsPerAccount}}
+	return &Reconciler{Deps: d, Holder: rand.Text(), accounts: slots{perKey: stepsPerAccount}, tenants: slots{perKey: stepsPerTenant}}
 }
 
 // Next says when to step a run again.
@@ -170,10 +173,14 @@ func (r *Reconciler) decide(ctx context.Context, w *work) (out outcome, err erro
 			return fail(model.Cancelled, "The bootstrap was cancelled.", nil), nil
 		}
 	}
-	if !r.busy.take(w.AccountID) {
+	if !r.tenants.take(w.TenantID) {
 		return w.asBefore(jitter(r.Timing.Poll, r.Timing.Poll)), nil
 	}
-	defer r.busy.free(w.AccountID)
+	defer r.tenants.free(w.TenantID)
+	if !r.accounts.take(w.AccountID) {
+		return w.asBefore(jitter(r.Timing.Poll, r.Timing.Poll)), nil
+	}
+	defer r.accounts.free(w.AccountID)
 	w.client, err = r.Accounts.Open(ctx, w.account)
 	if err != nil {
 		return r.failedCall(ctx, w, err)

@@ -69,7 +69,7 @@ func (s *Service) resolution(ctx context.Context, tx bun.IDB, r *run, in model.R
 	if in.MachineID != nil {
 		set = set.with(fields{"claim_resolution": resolvedMachine, "machine_id": *in.MachineID})
 	} else {
-		set = set.with(fields{"claim_resolution": resolvedNothing, "order_attempt_at": nil, "order_ref": nil})
+		set = set.with(fields{"claim_resolution": resolvedNothing, "machine_id": nil, "order_attempt_at": nil, "order_ref": nil})
 	}
 	if r.Status == model.Failed {
 		return set.with(fields{"cleanup": model.CleanupPending}), nil

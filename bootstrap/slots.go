@@ -2,8 +2,7 @@ package bootstrap
 
 import "sync"
 
-// slots bounds how many steps of one account go on at a time, so that a provider that hangs holds a few workers and not all of
-// them.
+// slots bounds how many steps of one key go on at a time.
 type slots struct {
 	perKey int
 	mu     sync.Mutex

@@ -17,7 +17,8 @@ import (
 )
 
 const (
-	defaultWorkers = 16
+	// A step mostly waits for a provider or a machine, so there are many more workers than processors or connections.
+	defaultWorkers = 64
 	fetchCooldown  = 10 * time.Millisecond
 	fetchPoll      = 250 * time.Millisecond
 
@@ -50,7 +51,7 @@ type jobs interface {
 	StopAndCancel(ctx context.Context) error
 }
 
-// NewWorker makes a Worker with so many runs at a time; zero means 16.
+// NewWorker makes a Worker with so many runs at a time; zero means 64.
 func NewWorker(r *Reconciler, workers int) (*Worker, error) {
 	if workers == 0 {
 		workers = defaultWorkers
