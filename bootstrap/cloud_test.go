@@ -31,6 +31,7 @@ type cloud struct {
 	identity  provider.Identity
 	prepared  provider.Preparation
 	status    provider.InstallStatus
+	echo      bool // installs fail and answer with the token
 	delivered bool // orders are delivered at once
 }
 
@@ -181,6 +182,11 @@ func (c *client) Prepare(ctx context.Context, _ string) (*provider.Preparation, 
 }
 
 func (c *client) Install(ctx context.Context, _ string, p provider.Payload) (string, error) {
+	if c.echo {
+		e := provider.Errorf(provider.InstallError, "it said %s", p.Token)
+		e.Log = []string{"before", p.Token, "after"}
+		return "", e
+	}
 	return "ref", c.do(ctx, "install", func() { c.installs = append(c.installs, p) })
 }
 

@@ -2,7 +2,9 @@ package bootstrap
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"better/compute/host"
@@ -104,7 +106,7 @@ func (r *Reconciler) deliver(ctx context.Context, w *work, b provider.Bootstrapp
 	r.fault("delivering.delivered")
 	switch {
 	case err != nil:
-		out, err = r.failedCall(ctx, w, err)
+		out, err = r.failedCall(ctx, w, withoutToken(err, token))
 	case printable(ref, maxRef) != ref:
 		out = r.retry(w, provider.Errorf(provider.InvalidResponse, "The provider named the install in no form that is known."))
 	default:
@@ -112,4 +114,35 @@ func (r *Reconciler) deliver(ctx context.Context, w *work, b provider.Bootstrapp
 		return out, err == nil, err
 	}
 	return out, false, err
+}
+
+// tokenPiece is how many characters of a token's secret in a row are struck out. Fewer come together by chance.
+const tokenPiece = 8
+
+// withoutToken strikes the token out of what an install that failed has to say: a machine, or its shell, may have answered with what it
+// was sent.
+func withoutToken(err error, token string) error {
+	e, ok := errors.AsType[*provider.Error](err)
+	if !ok {
+		return err
+	}
+	clean := *e
+	clean.Message = strikeOut(e.Message, token)
+	clean.Log = make([]string, len(e.Log))
+	for i, line := range e.Log {
+		clean.Log[i] = strikeOut(line, token)
+	}
+	return &clean
+}
+
+// strikeOut takes every piece of the token's secret, its last part, out of a text, whatever stands between the pieces.
+func strikeOut(text, token string) string {
+	secret := token[strings.LastIndexByte(token, '.')+1:]
+	text = printable(text, len(text))
+	for from := 0; from+tokenPiece <= len(secret); from++ {
+		for size := len(secret) - from; size >= tokenPiece; size-- {
+			text = strings.ReplaceAll(text, secret[from:from+size], "[token]")
+		}
+	}
+	return text
 }

@@ -1,0 +1,49 @@
+package bootstrap
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"better/compute/host"
+	"better/compute/model"
+	"better/compute/provider"
+)
+
+// What a machine answers goes into the run's failure, and a machine may answer with what it was sent.
+func TestTokenIsStruckOutOfFailures(t *testing.T) {
+	t.Parallel()
+	token, _ := host.MintToken("boot_"+strings.Repeat("0", 52), 3)
+	secret := token[strings.LastIndexByte(token, '.')+1:]
+	for name, text := range map[string]string{
+		"whole":            "token='" + token + "'",
+		"the secret alone": secret,
+		"cut short":        token[:len(token)-20],
+		"with a colour":    token[:len(token)-12] + "\x1b[31m" + token[len(token)-12:],
+		"in two halves":    secret[:21] + " " + secret[21:],
+	} {
+		e := provider.Errorf(provider.InstallError, "it said %s", text)
+		e.Log = []string{"fine", text}
+		got, ok := errors.AsType[*provider.Error](withoutToken(e, token))
+		if !ok || got.Class != provider.InstallError || got.Log[0] != "fine" || !strings.HasPrefix(got.Message, "it said ") {
+			t.Fatalf("%s: %+v", name, got)
+		}
+		for i := range len(secret) - tokenPiece {
+			if piece := secret[i : i+tokenPiece]; strings.Contains(got.Message+got.Log[1], piece) {
+				t.Errorf("%s: %q still has %q of %q", name, got.Message, piece, secret)
+			}
+		}
+	}
+}
+
+func TestInstallThatAnswersWithTheToken(t *testing.T) {
+	t.Parallel()
+	b := setup(t, model.ClaimToken)
+	runID := b.start(b.offer("k"))
+	b.cloud.change(func() { b.cloud.echo = true })
+	r := b.driveTo(runID, "the failure", func(r *run) bool { return r.Status == model.Failed })
+	equal(t, "reason", r.Failure.Reason, model.InstallFailed)
+	if len(r.Failure.LogTail) != 3 || !strings.HasSuffix(r.Failure.LogTail[1], "[token]") || !strings.HasSuffix(r.Failure.Message, "[token]") {
+		t.Errorf("failure %+v", r.Failure)
+	}
+}
