@@ -58,6 +58,13 @@ func (d *Decider) Check(ctx context.Context, p Permission, o Object) error {
 	return nil
 }
 
+// Holds reports whether the caller holds the permission on the object, and records nothing: for what is left out instead of refused.
+// UNAUTHENTICATED or UNAVAILABLE.
+func (d *Decider) Holds(ctx context.Context, p Permission, o Object) (bool, error) {
+	_, held, err := d.caller(ctx)
+	return err == nil && d.decide(held, p, o) == granted, err
+}
+
 // Permissions lists what the caller holds on the object, in the order of AllPermissions. Any caller may ask about itself.
 // UNAUTHENTICATED or UNAVAILABLE as in Check.
 func (d *Decider) Permissions(ctx context.Context, o Object) ([]Permission, error) {

@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"slices"
 
 	"better/compute/authz"
 	"better/compute/internal/id"
@@ -16,6 +15,9 @@ import (
 // Node gives the run of that id, whichever tenant's it is, to a caller who holds compute:providers:read on its account; nil when it
 // is not there, not readable or no run's id. UNAUTHENTICATED or UNAVAILABLE.
 func (s *Service) Node(ctx context.Context, bootstrapID string) (*model.Bootstrap, error) {
+	if _, err := authz.Authenticated(ctx); err != nil {
+		return nil, err
+	}
 	if !id.Valid("boot", bootstrapID) {
 		return nil, nil
 	}
@@ -28,8 +30,7 @@ func (s *Service) Node(ctx context.Context, bootstrapID string) (*model.Bootstra
 	if err != nil {
 		return nil, postgres.Translate(fmt.Errorf("reading a run: %w", err))
 	}
-	held, err := s.Authz.Permissions(ctx, authz.ProviderAccount(found.TenantID, found.AccountID))
-	if err != nil || !slices.Contains(held, model.ProvidersRead) {
+	if held, err := s.Authz.Holds(ctx, model.ProvidersRead, authz.ProviderAccount(found.TenantID, found.AccountID)); !held {
 		return nil, err
 	}
 	return &found, nil

@@ -2,7 +2,6 @@ package bootstrap
 
 import (
 	"context"
-	"slices"
 
 	"github.com/uptrace/bun"
 	"github.com/uptrace/bun/dialect/pgdialect"
@@ -31,6 +30,9 @@ func (s *Service) Get(ctx context.Context, tenantID, bootstrapID string) (*model
 // that is not there, or whose account the caller may not touch, gets the answer that the tenant gets, and nobody learns which
 // runs exist. Only when that is yes, it is NOT_FOUND.
 func (s *Service) find(ctx context.Context, p model.Permission, tenantID, bootstrapID string) (*run, error) {
+	if _, err := authz.Authenticated(ctx); err != nil {
+		return nil, err
+	}
 	var check checklist
 	check.tenant(tenantID)
 	check.id("bootstrapId", "boot", bootstrapID)
@@ -42,11 +44,11 @@ func (s *Service) find(ctx context.Context, p model.Permission, tenantID, bootst
 		return nil, err
 	}
 	if r != nil {
-		held, err := s.Authz.Permissions(ctx, authz.ProviderAccount(tenantID, r.AccountID))
+		held, err := s.Authz.Holds(ctx, p, authz.ProviderAccount(tenantID, r.AccountID))
 		if err != nil {
 			return nil, err
 		}
-		if slices.Contains(held, p) {
+		if held {
 			return r, nil
 		}
 	}
@@ -69,6 +71,9 @@ type PageQuery struct {
 // Page lists the tenant's runs whose accounts the caller holds compute:providers:read on, newest first. INVALID_INPUT, UNAUTHENTICATED,
 // or FORBIDDEN when there is no such account, or when AccountID names one that the caller may not read.
 func (s *Service) Page(ctx context.Context, q PageQuery) (*model.BootstrapConnection, error) {
+	if _, err := authz.Authenticated(ctx); err != nil {
+		return nil, err
+	}
 	var check checklist
 	check.tenant(q.TenantID)
 	check.optionalID("accountId", "pacct", q.AccountID)

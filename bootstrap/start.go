@@ -28,6 +28,10 @@ var errReplay = errors.New("the run exists")
 // The other refusals, each only when those before it do not hold: INVALID_CONFIG, NOT_FOUND (account), UNSUPPORTED, NOT_FOUND,
 // INVALID_STATE and INVALID_INPUT of the pool, CONFLICT (machine in use). The run is driven by whichever replica gets to it first.
 func (s *Service) Start(ctx context.Context, in model.BootstrapMachineInput) (*model.BootstrapMachinePayload, error) {
+	actor, err := authz.Authenticated(ctx)
+	if err != nil {
+		return nil, err
+	}
 	var check checklist
 	check.start(in)
 	if err := check.err(); err != nil {
@@ -36,7 +40,6 @@ func (s *Service) Start(ctx context.Context, in model.BootstrapMachineInput) (*m
 	if err := s.Authz.Check(ctx, model.ProvidersManage, authz.ProviderAccount(in.TenantID, in.AccountID)); err != nil {
 		return nil, err
 	}
-	actor, _ := authz.ActorFrom(ctx) // Check found it
 	runID := id.Derive("boot", "bootstrap", in.TenantID, actor.Subject, in.IdempotencyKey)
 	if p, err := s.replay(ctx, runID, in); p != nil || err != nil {
 		return p, err

@@ -94,9 +94,9 @@ type view struct {
 }
 
 func (w *Watcher) admit(ctx context.Context, in WatchInput) (*view, error) {
-	actor, ok := authz.ActorFrom(ctx)
-	if !ok {
-		return nil, problem.New(problem.Unauthenticated, "This request needs a credential.")
+	actor, err := authz.Authenticated(ctx)
+	if err != nil {
+		return nil, err
 	}
 	v := &view{Service: w.Runs, tenantID: in.TenantID, actor: actor}
 	var check checklist

@@ -97,11 +97,7 @@ func (s *Service) Node(ctx context.Context, hostID string) (*model.Host, error) 
 	if err != nil {
 		return nil, err
 	}
-	err = s.authz.Check(ctx, model.PoolsRead, authz.Pool(h.TenantID, h.PoolID))
-	if problem.Is(err, problem.Forbidden) {
-		return nil, nil
-	}
-	if err != nil {
+	if held, err := s.authz.Holds(ctx, model.PoolsRead, authz.Pool(h.TenantID, h.PoolID)); !held {
 		return nil, err
 	}
 	return h, nil

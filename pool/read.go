@@ -74,11 +74,7 @@ func (s *Service) Node(ctx context.Context, poolID string) (*model.Pool, error) 
 	if err != nil {
 		return nil, err
 	}
-	err = s.authz.Check(ctx, model.PoolsRead, authz.Pool(pool.TenantID, pool.ID))
-	if problem.Is(err, problem.Forbidden) {
-		return nil, nil
-	}
-	if err != nil {
+	if held, err := s.authz.Holds(ctx, model.PoolsRead, authz.Pool(pool.TenantID, pool.ID)); !held {
 		return nil, err
 	}
 	return pool, nil

@@ -123,11 +123,7 @@ func (s *Service) Node(ctx context.Context, accountID string) (*model.ProviderAc
 	if err != nil {
 		return nil, err
 	}
-	err = s.authz.Check(ctx, model.ProvidersRead, authz.ProviderAccount(account.TenantID, account.ID))
-	if problem.Is(err, problem.Forbidden) {
-		return nil, nil
-	}
-	if err != nil {
+	if held, err := s.authz.Holds(ctx, model.ProvidersRead, authz.ProviderAccount(account.TenantID, account.ID)); !held {
 		return nil, err
 	}
 	return account, nil
