@@ -1,6 +1,7 @@
 package host
 
 import (
+	"bytes"
 	"context"
 
 	"github.com/uptrace/bun"
@@ -60,8 +61,9 @@ func (s *Service) Heartbeat(ctx context.Context, p Peer, in HeartbeatRequest) (*
 	return &HeartbeatResponse{HeartbeatSeconds: s.heartbeatSeconds(), Renew: renew}, nil
 }
 
-// Renew signs the host's next certificate; the ones before it stay valid until they end. FORBIDDEN with details.reason HOST_REMOVED
-// when the host is not trusted any more, CONFLICT with KEY_IN_USE for another host's key, INVALID_INPUT. Not idempotent.
+// Renew signs the host's next certificate; the ones before it stay valid until they end. During the first half of the newest one's life
+// that one is given again, to the same key, so that a host cannot have any number of them: another key is RATE_LIMITED. FORBIDDEN
+// with details.reason HOST_REMOVED when the host is not trusted any more, CONFLICT with KEY_IN_USE for another host's key, INVALID_INPUT.
 func (s *Service) Renew(ctx context.Context, p Peer, in RenewRequest) (*RenewResponse, error) {
 	key, err := pki.ParseCSR([]byte(in.CSR))
 	if err != nil {
@@ -79,6 +81,17 @@ func (s *Service) Renew(ctx context.Context, p Peer, in RenewRequest) (*RenewRes
 		}
 		if poolID == "" {
 			return removedError()
+		}
+		young, err := findYoungCertificate(ctx, tx, p.HostID)
+		switch {
+		case err != nil:
+			return err
+		case young != nil && bytes.Equal(young.KeyHash, keyHash):
+			signed = &pki.HostCertificate{DER: young.Certificate, NotAfter: young.NotAfter}
+			return nil
+		case young != nil:
+			return problem.New(problem.RateLimited, "The host's certificate is too young to be replaced.").
+				With("retryAfterSeconds", young.Seconds)
 		}
 		if signed, err = s.issue(ctx, tx, p.TenantID, p.HostID, key, keyHash); err != nil {
 			return err

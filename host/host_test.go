@@ -59,6 +59,7 @@ func TestRenew(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	p, key := b.joined(t)
+	b.age(t, p.HostID)
 	out, err := b.hosts.Renew(t.Context(), p, host.RenewRequest{CSR: csrFor(t, key, x509.CertificateRequest{})})
 	if err != nil {
 		t.Fatal(err)
@@ -78,6 +79,36 @@ func TestRenew(t *testing.T) {
 	}
 	if _, err := b.hosts.Renew(t.Context(), p, host.RenewRequest{CSR: "x"}); !problem.Is(err, problem.InvalidInput) {
 		t.Errorf("a bad request = %v", err)
+	}
+}
+
+// A host that renews at every turn gets the certificate that it has.
+func TestRenewBeforeItIsTime(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	p, key := b.joined(t)
+	var first string
+	for range 5 {
+		out, err := b.hosts.Renew(t.Context(), p, host.RenewRequest{CSR: csrFor(t, key, x509.CertificateRequest{})})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if first == "" {
+			first = out.Certificate
+		}
+		if out.Certificate != first || pki.SerialText(leafOf(t, out.Certificate)) != p.Serial {
+			t.Error("an early renewal gave another certificate")
+		}
+	}
+	_, err := b.hosts.Renew(t.Context(), p, host.RenewRequest{CSR: csrFor(t, newKey(t), x509.CertificateRequest{})})
+	if after, _ := problem.From(err).Details["retryAfterSeconds"].(int); !problem.Is(err, problem.RateLimited) || after <= 0 || after > 12*3600 {
+		t.Errorf("an early renewal with another key = %v", err)
+	}
+	if n := b.count(t, `SELECT count(*) FROM host_certificates WHERE host_id = ?`, p.HostID); n != 1 {
+		t.Errorf("%d certificates are written down, want 1", n)
+	}
+	if n := b.count(t, `SELECT count(*) FROM audit_log WHERE action = 'host.renew'`); n != 0 {
+		t.Errorf("%d renewals are in the audit log, want none", n)
 	}
 }
 

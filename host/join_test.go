@@ -326,6 +326,7 @@ func TestAKeyBelongsToOneHost(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	b.age(t, peerOf(t, b, out).HostID)
 	_, err = b.hosts.Renew(t.Context(), peerOf(t, b, out), host.RenewRequest{CSR: csrFor(t, key, x509.CertificateRequest{})})
 	if reasonOf(err) != "KEY_IN_USE" {
 		t.Errorf("renewing with the key of %s = %v", other, err)

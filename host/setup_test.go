@@ -169,3 +169,9 @@ func reasonOf(err error) any {
 	}
 	return problem.From(err).Details["reason"]
 }
+
+// age makes the host's certificates so old that they are due to be renewed.
+func (b *bundle) age(t *testing.T, hostID string) {
+	t.Helper()
+	b.exec(t, `UPDATE host_certificates SET issued_at = now() - interval '17 hours', not_after = now() + interval '7 hours' WHERE host_id = ?`, hostID)
+}

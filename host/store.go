@@ -164,6 +164,24 @@ func findFirstCertificate(ctx context.Context, idb bun.IDB, bootstrapID string, 
 	return orNil(first, err, "looking for a certificate")
 }
 
+// youngCertificate is a host's newest certificate in the first half of its life, which lasts that many seconds more.
+type youngCertificate struct {
+	KeyHash     []byte    `bun:"key_hash"`
+	Certificate []byte    `bun:"certificate"`
+	NotAfter    time.Time `bun:"not_after"`
+	Seconds     int       `bun:"seconds"`
+}
+
+// findYoungCertificate gives nil when the host's newest certificate may be replaced.
+func findYoungCertificate(ctx context.Context, idb bun.IDB, hostID string) (*youngCertificate, error) {
+	young := new(youngCertificate)
+	err := idb.NewRaw(`SELECT key_hash, certificate, not_after, seconds FROM (
+			SELECT *, ceil(extract(epoch FROM issued_at + (not_after - issued_at) / 2 - now()))::int AS seconds
+			FROM host_certificates WHERE host_id = ? ORDER BY issued_at DESC LIMIT 1) newest
+		WHERE seconds > 0`, hostID).Scan(ctx, young)
+	return orNil(young, err, "looking for a certificate")
+}
+
 // touch writes down a heartbeat of a host that is trusted, and says whether two thirds of its certificate's life are over. False
 // when there is no such host and certificate any more.
 func touch(ctx context.Context, idb bun.IDB, p Peer, version string) (renew, trusted bool, err error) {
