@@ -204,7 +204,11 @@ func loadConfig(base config, path string, environ []string) (config, error) {
 	}
 	c := base
 	if err := k.UnmarshalWithConf("", &c, koanf.UnmarshalConf{DecoderConfig: strictDecoder(&c)}); err != nil {
-		return config{}, append(problems, decodeProblems(err)...)
+		decoded := decodeProblems(err)
+		problems = append(problems, decoded...)
+		if !decoded.onlyUnknownKeys() { // a setting of the wrong type was not read, so nothing can be said of it
+			return config{}, problems
+		}
 	}
 	if problems = append(problems, c.problems()...); len(problems) > 0 {
 		return config{}, problems
@@ -217,6 +221,10 @@ func strictDecoder(c *config) *mapstructure.DecoderConfig {
 		Result: c, TagName: "koanf", ErrorUnused: true, WeaklyTypedInput: false,
 		DecodeHook: mapstructure.StringToTimeDurationHookFunc(),
 	}
+}
+
+func (e configError) onlyUnknownKeys() bool {
+	return !slices.ContainsFunc(e, func(line string) bool { return !strings.HasSuffix(line, ": is no key") })
 }
 
 // decodeProblems turns the decoder's complaints, which name keys, into one line each.
@@ -429,7 +437,7 @@ func (c *config) bootstrapProblems(add func(key, format string, args ...any)) {
 		return
 	}
 	if u, err := url.Parse(b.AgentURL); b.AgentURL != "" && (err != nil || b.AgentURL != "https://"+u.Host || u.Host == "") {
-		add("bootstrap.agentURL", "must be the https URL at which machines reach the agent listener, not %q", b.AgentURL)
+		add("bootstrap.agentURL", "must be the https URL of a host and a port, and nothing else, at which machines reach the agent listener")
 	}
 	if info, err := os.Stat(b.AgentBinaries); err != nil || !info.IsDir() {
 		reason := "is not a directory"

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"strings"
 )
 
 // Code is one of the closed set of error codes, the same on REST, GraphQL and the command line.
@@ -160,10 +161,18 @@ func (i Issues) Err() error {
 		return nil
 	}
 	if len(i) == 1 && i[0].Path == "" {
-		return New(InvalidInput, "The input %s.", i[0].Message).With("issues", []Issue(i))
+		return New(InvalidInput, "%s", sentence(i[0].Message)).With("issues", []Issue(i))
 	}
 	if len(i) == 1 {
 		return New(InvalidInput, "%s: %s", i[0].Path, i[0].Message).With("issues", []Issue(i))
 	}
 	return New(InvalidInput, "The input breaks %d rules; details.issues lists them.", len(i)).With("issues", []Issue(i))
+}
+
+// sentence makes one of a message that says what the whole input must be; a message that is one already stays.
+func sentence(message string) string {
+	if strings.HasSuffix(message, ".") {
+		return message
+	}
+	return "The input " + message + "."
 }

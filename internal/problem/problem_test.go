@@ -74,4 +74,8 @@ func TestIssues(t *testing.T) {
 	if one := From(issues[1:].Err()); strings.HasPrefix(one.Message, ":") {
 		t.Errorf("the message of an issue at the root reads %q", one.Message)
 	}
+	whole := Issues{{"", "Machine a has no key."}}
+	if got := From(whole.Err()).Message; got != "Machine a has no key." {
+		t.Errorf("a sentence at the root reads %q", got)
+	}
 }

@@ -96,7 +96,7 @@ func TestSecretsThatAreNoKeys(t *testing.T) {
 		a := accountOn()
 		a.key, a.machines = text, []map[string]any{box("a", 1, nil)}
 		err := a.open(t).Check(t.Context())
-		wantError(t, err, provider.InvalidConfig, "secret://rack")
+		wantError(t, err, provider.SecretUnresolved, "secret://rack")
 		if strings.Contains(err.Error(), "canary") {
 			t.Errorf("the error shows the secret: %v", err)
 		}

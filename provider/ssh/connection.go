@@ -40,10 +40,10 @@ func (c *client) signer(ctx context.Context, m *machine) (ssh.Signer, error) {
 	}
 	signer, err := ssh.ParsePrivateKey([]byte(text))
 	if missing := (*ssh.PassphraseMissingError)(nil); errors.As(err, &missing) {
-		return nil, provider.Errorf(provider.InvalidConfig, "The private key in %s has a passphrase; store it without one.", m.PrivateKey)
+		return nil, provider.Errorf(provider.SecretUnresolved, "The private key in %s has a passphrase; store it without one.", m.PrivateKey)
 	}
 	if err != nil {
-		return nil, provider.Errorf(provider.InvalidConfig, "%s does not hold an SSH private key in PEM.", m.PrivateKey)
+		return nil, provider.Errorf(provider.SecretUnresolved, "%s does not hold an SSH private key in PEM.", m.PrivateKey)
 	}
 	return signer, nil
 }
