@@ -8,7 +8,6 @@ import (
 
 	"better/compute/model"
 	"better/compute/provider"
-	"better/compute/provideraccount"
 )
 
 // intent is what a run means to order, committed before the provider hears of it.
@@ -130,7 +129,7 @@ func (r *Reconciler) order(ctx context.Context, w *work, o provider.Orderer) (ou
 	if !w.lease.valid() {
 		return outcome{}, errLost
 	}
-	claim, err := call(provideraccount.AtStamp(ctx, w.stamp), r.Timing.Call, func(ctx context.Context) (*provider.Claim, error) {
+	claim, err := call(ctx, r.Timing.Call, func(ctx context.Context) (*provider.Claim, error) {
 		return o.Order(ctx, provider.Order{OperationID: w.OperationID, OfferID: *w.OfferID})
 	})
 	r.fault("claiming.ordered")

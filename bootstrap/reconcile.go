@@ -12,6 +12,7 @@ import (
 
 	"better/compute/model"
 	"better/compute/provider"
+	"better/compute/provideraccount"
 )
 
 // How many steps of one account, and of one tenant, a replica takes at a time: what hangs holds a few workers and not all of them.
@@ -164,6 +165,8 @@ func (r *Reconciler) decide(ctx context.Context, w *work) (out outcome, err erro
 	if w.stamp, err = r.Accounts.Stamp(ctx, r.DB.DB, w.account); err != nil {
 		return out, err
 	}
+	// What a step concludes from one call may be acted on in the next: none may go to another project than the first.
+	ctx = provideraccount.AtStamp(ctx, w.stamp)
 	w.manifest, _ = r.Accounts.Manifest(w.account.Provider)
 	if w.Status != model.Failed {
 		if w.overdue() {
