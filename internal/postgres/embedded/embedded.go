@@ -208,7 +208,8 @@ func URL(stateDir string) (string, error) {
 func (p paths) url() string {
 	u := url.URL{
 		Scheme: "postgres", User: url.User(superuser), Path: "/postgres",
-		RawQuery: url.Values{"host": {p.socket}}.Encode(),
+		// The driver takes the plus that stands for a space as a plus.
+		RawQuery: "host=" + strings.ReplaceAll(url.QueryEscape(p.socket), "+", "%20"),
 	}
 	return u.String()
 }

@@ -107,6 +107,13 @@ func TestLongStateDirectoryGetsAShortSocket(t *testing.T) {
 	}
 }
 
+func TestStateDirectoryMayHaveAnyName(t *testing.T) {
+	t.Parallel()
+	s := start(t, filepath.Join(stateDir(t), "it's 100% a+b & c?#=é"))
+	mustQuery(t, s, "SELECT 1")
+	stop(t, s)
+}
+
 func TestDoneTellsThatPostgresDied(t *testing.T) {
 	t.Parallel()
 	dir := stateDir(t)
