@@ -76,12 +76,14 @@ func (r *Reconciler) giveBack(ctx context.Context, w *work) (outcome, error) {
 }
 
 func (r *Reconciler) releaseMachine(ctx context.Context, w *work, o provider.Orderer, machineID string) (outcome, error) {
-	mine, err := r.takeBack(ctx, w, machineID)
-	if err != nil {
+	holder, err := r.takeBack(ctx, w, machineID)
+	switch {
+	case err != nil:
 		return outcome{}, err
-	}
-	if !mine {
+	case holder == heldByHost:
 		return cleaned(model.CleanupKept), nil
+	case holder == heldByRun:
+		return r.cleanupRetry(w, provider.Errorf(provider.Conflict, "Another bootstrap has the machine.")), nil
 	}
 	if !w.lease.valid() {
 		return outcome{}, errLost
@@ -103,18 +105,22 @@ func (r *Reconciler) releaseMachine(ctx context.Context, w *work, o provider.Ord
 	}
 }
 
-// takeBack reserves the machine for its release, and reports whether that can be had: a run that named the machine before the one that
-// ordered it came to reserve it has made it its own, and may have made a host of it.
-func (r *Reconciler) takeBack(ctx context.Context, w *work, machineID string) (mine bool, err error) {
+// takeBack reserves the machine for its release, and tells who has it otherwise: a run that named the machine before the one that ordered it
+// came to reserve it has made it its own. When that run ends without a host the machine is still to be given back.
+func (r *Reconciler) takeBack(ctx context.Context, w *work, machineID string) (holder, error) {
 	b, err := w.bootstrapper()
 	if err != nil {
-		return false, err
+		return 0, err
 	}
 	key, err := b.MachineKey(machineID)
 	if err != nil {
-		return true, nil //nolint:nilerr // nobody can have reserved what has no key
+		return heldByUs, nil //nolint:nilerr // nobody can have reserved what has no key
 	}
-	return r.reserve(ctx, w, key, "giving the machine back")
+	mine, err := r.reserve(ctx, w, key, "giving the machine back")
+	if err != nil || mine {
+		return heldByUs, err
+	}
+	return holderOf(ctx, r.DB.DB, key)
 }
 
 // nothingFound believes the provider's lists once they cannot lag any more, where they are all that is known. An order that was never

@@ -250,3 +250,21 @@ func TestMachineTakenBeforeItsOrdererReservedIt(t *testing.T) {
 	equal(t, "releases", b.cloud.count("release"), 0)
 	equal(t, "reservations of the host", b.reservations(taker), 1)
 }
+
+// The run that came first may end without a host. What was ordered is then given back after all.
+func TestMachineTakenByARunThatEnds(t *testing.T) {
+	t.Parallel()
+	b := setup(t, model.ClaimToken)
+	orderer := b.start(b.offer("k"))
+	ordered := b.driveToStatus(orderer, model.Identifying)
+	taker := b.start(b.machine(*ordered.MachineID, "k2"))
+	b.driveTo(orderer, "a refusal", func(r *run) bool { return r.Status == model.Failed && r.Attempt > 2 })
+	equal(t, "releases while the other run goes on", b.cloud.count("release"), 0)
+	b.cancel(taker)
+	b.driveToEnd(taker)
+
+	r := b.driveToEnd(orderer)
+	equal(t, "reason", r.Failure.Reason, model.MachineInUse)
+	equal(t, "cleanup", r.Cleanup, model.CleanupReleased)
+	equal(t, "leaked", b.cloud.leaked(nil), 0)
+}

@@ -169,6 +169,29 @@ func reserve(ctx context.Context, tx bun.IDB, key, runID string) (bool, error) {
 	return owner == runID, nil
 }
 
+// holder is who has a machine.
+type holder int
+
+const (
+	heldByUs holder = iota
+	heldByRun
+	heldByHost
+)
+
+// holderOf tells whether a machine that could not be reserved is a host or only in another run. One that was given back just now counts as
+// in a run: asking again is right.
+func holderOf(ctx context.Context, idb bun.IDB, key string) (holder, error) {
+	var isHost bool
+	err := idb.NewRaw("SELECT EXISTS (SELECT FROM machine_reservations WHERE machine_key = ? AND host_id IS NOT NULL)", key).Scan(ctx, &isHost)
+	if err != nil {
+		return 0, fmt.Errorf("reading a reservation: %w", err)
+	}
+	if isHost {
+		return heldByHost, nil
+	}
+	return heldByRun, nil
+}
+
 // unreserve gives back the machines of a run that needs none any more.
 func unreserve(ctx context.Context, tx bun.IDB, runID string) error {
 	_, err := tx.NewRaw("DELETE FROM machine_reservations WHERE bootstrap_id = ? AND host_id IS NULL", runID).Exec(ctx)
