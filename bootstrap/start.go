@@ -32,9 +32,7 @@ func (s *Service) Start(ctx context.Context, in model.BootstrapMachineInput) (*m
 	if err != nil {
 		return nil, err
 	}
-	var check checklist
-	check.start(in)
-	if err := check.err(); err != nil {
+	if err := StartForm(in).Err(); err != nil {
 		return nil, err
 	}
 	if err := s.Authz.Check(ctx, model.ProvidersManage, authz.ProviderAccount(in.TenantID, in.AccountID)); err != nil {
@@ -60,6 +58,13 @@ func (s *Service) Start(ctx context.Context, in model.BootstrapMachineInput) (*m
 		return nil, err
 	}
 	return &model.BootstrapMachinePayload{Bootstrap: &created.Bootstrap}, nil
+}
+
+// StartForm lists what is wrong with the form of an input of Start. It decides nothing: Start says the same before it decides.
+func StartForm(in model.BootstrapMachineInput) problem.Issues {
+	var check checklist
+	check.start(in)
+	return check.issues
 }
 
 // replay finds the run that an earlier call with the key started; nil when there is none.

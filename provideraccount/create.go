@@ -31,7 +31,7 @@ func (s *Service) Create(ctx context.Context, in model.CreateProviderAccountInpu
 	if err != nil {
 		return nil, err
 	}
-	if err := checkCreate(in); err != nil {
+	if err := CreateForm(in).Err(); err != nil {
 		return nil, err
 	}
 	c := creation{in: in, account: model.ProviderAccount{

@@ -30,7 +30,9 @@ func checkProvider(issues *problem.Issues, name string) {
 	}
 }
 
-func checkCreate(in model.CreateProviderAccountInput) error {
+// CreateForm lists what is wrong with the form of an input of Create. Like the forms below it decides nothing: the method says the same
+// before it decides.
+func CreateForm(in model.CreateProviderAccountInput) problem.Issues {
 	var issues problem.Issues
 	input.Tenant(&issues, in.TenantID)
 	checkProvider(&issues, in.Provider)
@@ -38,7 +40,28 @@ func checkCreate(in model.CreateProviderAccountInput) error {
 	if in.IdempotencyKey != nil && !keyForm.MatchString(*in.IdempotencyKey) {
 		issues.Add("idempotencyKey", "must match ^[A-Za-z0-9._~:/+=-]{1,128}$")
 	}
-	return issues.Err()
+	return issues
+}
+
+// ListForm is that of List.
+func ListForm(in ListInput) problem.Issues {
+	var issues problem.Issues
+	input.Tenant(&issues, in.TenantID)
+	return issues
+}
+
+// GetForm is that of Get.
+func GetForm(in GetInput) problem.Issues {
+	var issues problem.Issues
+	checkPlace(&issues, in.TenantID, in.AccountID)
+	return issues
+}
+
+// OffersForm is that of Offers.
+func OffersForm(in OffersInput) problem.Issues {
+	issues := GetForm(GetInput{TenantID: in.TenantID, AccountID: in.AccountID})
+	checkQuery(&issues, in.Query)
+	return issues
 }
 
 func checkUpdate(in model.UpdateProviderAccountInput) error {

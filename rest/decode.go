@@ -12,24 +12,36 @@ import (
 	"better/compute/model"
 )
 
-// decode reads a body into In, and finds every unknown field and wrong type, not just the first. Missing fields are left
-// at zero: the service says which of them it needs.
-func decode[In any](body []byte) (In, error) {
-	var in In
+// decode reads a body into In, and finds every unknown field and wrong type, not just the first. Missing fields, and those of a wrong
+// type, are left at zero.
+func decode[In any](body []byte) (in In, issues problem.Issues, err error) {
 	v, err := strictjson.Parse(body)
 	if err != nil {
-		return in, problem.New(problem.InvalidInput, "The body cannot be read: %s.", err).
+		return in, nil, problem.New(problem.InvalidInput, "The body cannot be read: %s.", err).
 			With("issues", []problem.Issue{{Path: "", Message: err.Error()}})
 	}
 	object, ok := v.(map[string]any)
 	if !ok {
-		return in, problem.New(problem.InvalidInput, "The body must be a JSON object.").
+		return in, nil, problem.New(problem.InvalidInput, "The body must be a JSON object.").
 			With("issues", []problem.Issue{{Path: "", Message: "must be a JSON object"}})
 	}
-	var issues problem.Issues
 	fill(reflect.ValueOf(&in).Elem(), object, "", &issues)
-	slices.SortFunc(issues, func(a, b problem.Issue) int { return strings.Compare(a.Path, b.Path) })
-	return in, issues.Err()
+	return in, issues, nil
+}
+
+// merge adds what else is wrong with the form of an input to what is wrong with its types, once for each field.
+func merge(types, form problem.Issues) problem.Issues {
+	if len(types) == 0 {
+		return nil // the service says all there is
+	}
+	all := slices.Clone(types)
+	for _, i := range form {
+		if !slices.ContainsFunc(types, func(t problem.Issue) bool { return t.Path == i.Path }) {
+			all = append(all, i)
+		}
+	}
+	slices.SortFunc(all, func(a, b problem.Issue) int { return strings.Compare(a.Path, b.Path) })
+	return all
 }
 
 // fill sets the struct's fields from the members of the object.

@@ -64,25 +64,25 @@ func (s *Service) Handler() http.Handler {
 func (s *Service) methods() map[string]http.Handler {
 	limit := cmp.Or(s.Time, 10*time.Second)
 	return map[string]http.Handler{
-		"create": method(s, limit, func(ctx context.Context, in model.CreateProviderAccountInput) (any, error) {
+		"create": method(s, limit, provideraccount.CreateForm, func(ctx context.Context, in model.CreateProviderAccountInput) (any, error) {
 			out, err := s.Accounts.Create(ctx, in)
 			if err != nil {
 				return nil, err
 			}
 			return out.ProviderAccount, nil
 		}),
-		"list": method(s, limit, func(ctx context.Context, in provideraccount.ListInput) (any, error) {
+		"list": method(s, limit, provideraccount.ListForm, func(ctx context.Context, in provideraccount.ListInput) (any, error) {
 			out, err := s.Accounts.List(ctx, in)
 			return items[*model.ProviderAccount]{out}, err
 		}),
-		"get": method(s, limit, func(ctx context.Context, in provideraccount.GetInput) (any, error) {
+		"get": method(s, limit, provideraccount.GetForm, func(ctx context.Context, in provideraccount.GetInput) (any, error) {
 			return s.Accounts.Get(ctx, in)
 		}),
-		"offers": method(s, cmp.Or(s.LiveTime, 35*time.Second), func(ctx context.Context, in provideraccount.OffersInput) (any, error) {
+		"offers": method(s, cmp.Or(s.LiveTime, 35*time.Second), provideraccount.OffersForm, func(ctx context.Context, in provideraccount.OffersInput) (any, error) {
 			out, err := s.Accounts.Offers(ctx, in)
 			return items[*model.Offer]{out}, err
 		}),
-		"update": method(s, limit, func(ctx context.Context, in updateInput) (any, error) {
+		"update": method(s, limit, updateInput.form, func(ctx context.Context, in updateInput) (any, error) {
 			out, err := s.Accounts.Update(ctx, model.UpdateProviderAccountInput{
 				TenantID: in.TenantID, AccountID: in.AccountID, Config: in.Config,
 			})
@@ -91,13 +91,13 @@ func (s *Service) methods() map[string]http.Handler {
 			}
 			return out.ProviderAccount, nil
 		}),
-		"delete": method(s, limit, func(ctx context.Context, in model.DeleteProviderAccountInput) (any, error) {
+		"delete": method(s, limit, deleteForm, func(ctx context.Context, in model.DeleteProviderAccountInput) (any, error) {
 			if _, err := s.Accounts.Delete(ctx, in); err != nil {
 				return nil, err
 			}
 			return map[string]bool{"deleted": true}, nil
 		}),
-		"bootstrap": method(s, limit, func(ctx context.Context, in model.BootstrapMachineInput) (any, error) {
+		"bootstrap": method(s, limit, bootstrap.StartForm, func(ctx context.Context, in model.BootstrapMachineInput) (any, error) {
 			out, err := s.Bootstraps.Start(ctx, in)
 			if err != nil {
 				return nil, err
@@ -114,8 +114,17 @@ type updateInput struct {
 	Config    model.JSON `json:"config,omitempty"`
 }
 
-// method makes a handler of one service call. What the caller sent is judged only after it is known who calls.
-func method[In any](s *Service, limit time.Duration, call func(context.Context, In) (any, error)) http.Handler {
+func (in updateInput) form() problem.Issues {
+	return provideraccount.GetForm(provideraccount.GetInput{TenantID: in.TenantID, AccountID: in.AccountID})
+}
+
+func deleteForm(in model.DeleteProviderAccountInput) problem.Issues {
+	return provideraccount.GetForm(provideraccount.GetInput(in))
+}
+
+// method makes a handler of one service call. What the caller sent is judged only after it is known who calls. The form of the input is
+// asked for where a field has a wrong type: the service is then not called, and what else is wrong must be said all the same.
+func method[In any](s *Service, limit time.Duration, form func(In) problem.Issues, call func(context.Context, In) (any, error)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if _, ok := authz.ActorFrom(r.Context()); !ok {
 			s.fail(w, r, problem.New(problem.Unauthenticated, "This request needs a credential."))
@@ -126,7 +135,10 @@ func method[In any](s *Service, limit time.Duration, call func(context.Context, 
 			s.fail(w, r, err)
 			return
 		}
-		in, err := decode[In](body)
+		in, types, err := decode[In](body)
+		if err == nil {
+			err = merge(types, form(in)).Err()
+		}
 		if err != nil {
 			s.fail(w, r, err)
 			return
