@@ -740,7 +740,8 @@ func TestServe(t *testing.T) {
 	c.fault(object{"kind": cloud.FaultHang})
 	hung := make(chan error, 1)
 	go func() {
-		_, _, _, err := c.try("GET", "/v1/offers", nil)
+		// A POST, since the client sends a GET once more by itself when its connection breaks.
+		_, _, _, err := c.try("POST", "/v1/machines", object{})
 		hung <- err
 	}()
 	c.await("the fault", func() bool { return count(t, o.Dir, cloud.EntryFault) == 1 })
