@@ -17,6 +17,7 @@ import (
 	"better/compute/provider/sim"
 	"better/compute/provideraccount"
 	"better/compute/resolvers"
+	"better/compute/rest"
 	"better/compute/secret"
 	"better/compute/server"
 )
@@ -33,7 +34,8 @@ type services struct {
 
 const localToken = "local-token"
 
-func newServices(t *testing.T) *services {
+// newServices registers the drivers; none of them is ever called.
+func newServices(t *testing.T, drivers ...provider.Driver) *services {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
 	s := &services{db: pgtest.New(t), ctx: authz.WithActor(t.Context(), authz.Actor{Subject: fleetAdmin})}
@@ -46,7 +48,7 @@ func newServices(t *testing.T) *services {
 	go func() { stopped <- decider.Run(ctx) }()
 	t.Cleanup(func() { stop(); <-stopped })
 	s.exec(t, "INSERT INTO role_bindings (subject, role, object, effect) VALUES (?, 'fleet-admin', 'compute-fleet', 'allow')", fleetAdmin)
-	registry, err := provider.NewRegistry(sim.New(sim.Options{Endpoint: "http://127.0.0.1:1"})) // nobody calls it
+	registry, err := provider.NewRegistry(append(drivers, sim.New(sim.Options{Endpoint: "http://127.0.0.1:1"}))...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,6 +68,7 @@ func newServices(t *testing.T) *services {
 			Accounts: s.accounts, Bootstraps: s.runs, Pools: s.pools, Secrets: secrets, Authz: decider,
 		}}),
 		Authenticate: server.StaticTokens([]server.StaticToken{{Token: localToken, Subject: fleetAdmin}}), Log: log,
+		REST: (&rest.Service{Accounts: s.accounts, Bootstraps: s.runs, Log: log}).Handler(),
 	})
 	if err != nil {
 		t.Fatal(err)
