@@ -43,6 +43,8 @@ type Options struct {
 type DB struct {
 	*bun.DB
 	Pool *pgxpool.Pool
+
+	scopes *scopes
 }
 
 // Open makes the pool. It fails only on a DSN that cannot be read: a database that is away right now is found by Ping
@@ -56,13 +58,15 @@ func Open(ctx context.Context, o Options) (*DB, error) {
 }
 
 func open(ctx context.Context, config *pgxpool.Config) (*DB, error) {
+	scopes := new(scopes)
+	config.PrepareConn = scopes.prepare
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {
 		return nil, fmt.Errorf("making the connection pool: %w", err)
 	}
-	sqldb := sql.OpenDB(connector{stdlib.GetPoolConnector(pool)})
+	sqldb := sql.OpenDB(connector{Connector: stdlib.GetPoolConnector(pool), scopes: scopes})
 	sqldb.SetMaxIdleConns(0) // idle connections belong to the pool alone
-	return &DB{DB: bun.NewDB(sqldb, pgdialect.New()), Pool: pool}, nil
+	return &DB{DB: bun.NewDB(sqldb, pgdialect.New()), Pool: pool, scopes: scopes}, nil
 }
 
 func poolConfig(o Options) (*pgxpool.Config, error) {
@@ -100,10 +104,18 @@ func poolConfig(o Options) (*pgxpool.Config, error) {
 }
 
 // connector makes the failure to get a connection UNAVAILABLE at its source, also for a query whose caller forgets
-// to Translate.
-type connector struct{ driver.Connector }
+// to Translate. It finds the scope before it takes a connection: to find it may need one, which a pool whose last one is held
+// for the answer could never give.
+type connector struct {
+	driver.Connector
+	scopes *scopes
+}
 
 func (c connector) Connect(ctx context.Context) (driver.Conn, error) {
+	ctx, err := c.scopes.mark(ctx)
+	if err != nil {
+		return nil, err
+	}
 	conn, err := c.Connector.Connect(ctx)
 	if err != nil {
 		return nil, Translate(err)
