@@ -50,6 +50,61 @@ func (ec *executionContext) field_Viewer_permissions_args(ctx context.Context, r
 
 // region    **************************** field.gotpl *****************************
 
+func (ec *executionContext) _DefineRolePayload_role(ctx context.Context, field graphql.CollectedField, obj *model.DefineRolePayload) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_DefineRolePayload_role(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Role, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v *model.Role) graphql.Marshaler {
+			return ec.marshalNRole2ᚖbetterᚋcomputeᚋmodelᚐRole(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_DefineRolePayload_role(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "DefineRolePayload",
+		Field:      field,
+		IsMethod:   false,
+		IsResolver: false,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.childFields_Role(ctx, field)
+		},
+	}
+	return fc, nil
+}
+
+func (ec *executionContext) _DeleteRolePayload_deleted(ctx context.Context, field graphql.CollectedField, obj *model.DeleteRolePayload) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_DeleteRolePayload_deleted(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Deleted, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v bool) graphql.Marshaler {
+			return ec.marshalNBoolean2bool(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_DeleteRolePayload_deleted(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("DeleteRolePayload", field, false, false, "Boolean")
+}
+
 func (ec *executionContext) _GrantRolePayload_roleBinding(ctx context.Context, field graphql.CollectedField, obj *model.GrantRolePayload) (ret graphql.Marshaler) {
 	return graphql.ResolveField(
 		ctx,
@@ -103,6 +158,98 @@ func (ec *executionContext) _RevokeRolePayload_revoked(ctx context.Context, fiel
 }
 func (ec *executionContext) fieldContext_RevokeRolePayload_revoked(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
 	return graphql.NewScalarFieldContext("RevokeRolePayload", field, false, false, "Boolean")
+}
+
+func (ec *executionContext) _Role_name(ctx context.Context, field graphql.CollectedField, obj *model.Role) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Role_name(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Name, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v string) graphql.Marshaler {
+			return ec.marshalNString2string(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_Role_name(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("Role", field, false, false, "String")
+}
+
+func (ec *executionContext) _Role_description(ctx context.Context, field graphql.CollectedField, obj *model.Role) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Role_description(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Description, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v string) graphql.Marshaler {
+			return ec.marshalNString2string(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_Role_description(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("Role", field, false, false, "String")
+}
+
+func (ec *executionContext) _Role_permissions(ctx context.Context, field graphql.CollectedField, obj *model.Role) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Role_permissions(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Permissions, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v []model.Permission) graphql.Marshaler {
+			return ec.marshalNPermission2ᚕbetterᚋcomputeᚋmodelᚐPermissionᚄ(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_Role_permissions(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("Role", field, false, false, "Permission")
+}
+
+func (ec *executionContext) _Role_builtIn(ctx context.Context, field graphql.CollectedField, obj *model.Role) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Role_builtIn(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.BuiltIn, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v bool) graphql.Marshaler {
+			return ec.marshalNBoolean2bool(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_Role_builtIn(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("Role", field, false, false, "Boolean")
 }
 
 func (ec *executionContext) _RoleBinding_subject(ctx context.Context, field graphql.CollectedField, obj *model.RoleBinding) (ret graphql.Marshaler) {
@@ -195,6 +342,157 @@ func (ec *executionContext) _RoleBinding_effect(ctx context.Context, field graph
 }
 func (ec *executionContext) fieldContext_RoleBinding_effect(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
 	return graphql.NewScalarFieldContext("RoleBinding", field, false, false, "BindingEffect")
+}
+
+func (ec *executionContext) _RoleBindingConnection_edges(ctx context.Context, field graphql.CollectedField, obj *model.Connection[model.RoleBinding]) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_RoleBindingConnection_edges(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Edges, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v []*model.Edge[model.RoleBinding]) graphql.Marshaler {
+			return ec.marshalNRoleBindingEdge2ᚕᚖbetterᚋcomputeᚋmodelᚐEdgeᚄ(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_RoleBindingConnection_edges(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "RoleBindingConnection",
+		Field:      field,
+		IsMethod:   false,
+		IsResolver: false,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.childFields_RoleBindingEdge(ctx, field)
+		},
+	}
+	return fc, nil
+}
+
+func (ec *executionContext) _RoleBindingConnection_nodes(ctx context.Context, field graphql.CollectedField, obj *model.Connection[model.RoleBinding]) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_RoleBindingConnection_nodes(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Nodes(), nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v []*model.RoleBinding) graphql.Marshaler {
+			return ec.marshalNRoleBinding2ᚕᚖbetterᚋcomputeᚋmodelᚐRoleBindingᚄ(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_RoleBindingConnection_nodes(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "RoleBindingConnection",
+		Field:      field,
+		IsMethod:   true,
+		IsResolver: false,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.childFields_RoleBinding(ctx, field)
+		},
+	}
+	return fc, nil
+}
+
+func (ec *executionContext) _RoleBindingConnection_pageInfo(ctx context.Context, field graphql.CollectedField, obj *model.Connection[model.RoleBinding]) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_RoleBindingConnection_pageInfo(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.PageInfo, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v *model.PageInfo) graphql.Marshaler {
+			return ec.marshalNPageInfo2ᚖbetterᚋcomputeᚋmodelᚐPageInfo(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_RoleBindingConnection_pageInfo(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "RoleBindingConnection",
+		Field:      field,
+		IsMethod:   false,
+		IsResolver: false,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.childFields_PageInfo(ctx, field)
+		},
+	}
+	return fc, nil
+}
+
+func (ec *executionContext) _RoleBindingEdge_cursor(ctx context.Context, field graphql.CollectedField, obj *model.Edge[model.RoleBinding]) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_RoleBindingEdge_cursor(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Cursor, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v string) graphql.Marshaler {
+			return ec.marshalNString2string(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_RoleBindingEdge_cursor(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("RoleBindingEdge", field, false, false, "String")
+}
+
+func (ec *executionContext) _RoleBindingEdge_node(ctx context.Context, field graphql.CollectedField, obj *model.Edge[model.RoleBinding]) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_RoleBindingEdge_node(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Node, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v *model.RoleBinding) graphql.Marshaler {
+			return ec.marshalNRoleBinding2ᚖbetterᚋcomputeᚋmodelᚐRoleBinding(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_RoleBindingEdge_node(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "RoleBindingEdge",
+		Field:      field,
+		IsMethod:   false,
+		IsResolver: false,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.childFields_RoleBinding(ctx, field)
+		},
+	}
+	return fc, nil
 }
 
 func (ec *executionContext) _Viewer_subject(ctx context.Context, field graphql.CollectedField, obj *model.Viewer) (ret graphql.Marshaler) {
@@ -290,6 +588,108 @@ func (ec *executionContext) fieldContext_Viewer_permissions(ctx context.Context,
 // endregion **************************** field.gotpl *****************************
 
 // region    **************************** input.gotpl *****************************
+
+func (ec *executionContext) unmarshalInputDefineRoleInput(ctx context.Context, obj any) (model.DefineRoleInput, error) {
+	var it model.DefineRoleInput
+	if obj == nil {
+		return it, nil
+	}
+
+	asMap := map[string]any{}
+	for k, v := range obj.(map[string]any) {
+		asMap[k] = v
+	}
+
+	if _, present := asMap["description"]; !present {
+		asMap["description"] = ""
+	}
+
+	fieldsInOrder := [...]string{"name", "description", "permissions"}
+	for _, k := range fieldsInOrder {
+		v, ok := asMap[k]
+		if !ok {
+			continue
+		}
+		switch k {
+		case "name":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("name"))
+			data, err := ec.unmarshalNString2string(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.Name = data
+		case "description":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("description"))
+			data, err := ec.unmarshalOString2ᚖstring(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.Description = data
+		case "permissions":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("permissions"))
+			data, err := ec.unmarshalNPermission2ᚕbetterᚋcomputeᚋmodelᚐPermissionᚄ(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.Permissions = data
+		}
+	}
+	return it, nil
+}
+
+// UnmarshalDefineRoleInput unmarshals raw into the DefineRoleInput input type, using the
+// unmarshaler bound to ctx's request. Call it from a resolver to decode an input
+// object that was not passed as a field argument.
+//
+// ctx must come from a gqlgen request; outside one there is no unmarshaler to use
+// and the returned error says so.
+func UnmarshalDefineRoleInput(ctx context.Context, raw any) (model.DefineRoleInput, error) {
+	var out model.DefineRoleInput
+	err := graphql.UnmarshalNamedInputFromContext(ctx, "DefineRoleInput", raw, &out)
+	return out, err
+}
+
+func (ec *executionContext) unmarshalInputDeleteRoleInput(ctx context.Context, obj any) (model.DeleteRoleInput, error) {
+	var it model.DeleteRoleInput
+	if obj == nil {
+		return it, nil
+	}
+
+	asMap := map[string]any{}
+	for k, v := range obj.(map[string]any) {
+		asMap[k] = v
+	}
+
+	fieldsInOrder := [...]string{"name"}
+	for _, k := range fieldsInOrder {
+		v, ok := asMap[k]
+		if !ok {
+			continue
+		}
+		switch k {
+		case "name":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("name"))
+			data, err := ec.unmarshalNString2string(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.Name = data
+		}
+	}
+	return it, nil
+}
+
+// UnmarshalDeleteRoleInput unmarshals raw into the DeleteRoleInput input type, using the
+// unmarshaler bound to ctx's request. Call it from a resolver to decode an input
+// object that was not passed as a field argument.
+//
+// ctx must come from a gqlgen request; outside one there is no unmarshaler to use
+// and the returned error says so.
+func UnmarshalDeleteRoleInput(ctx context.Context, raw any) (model.DeleteRoleInput, error) {
+	var out model.DeleteRoleInput
+	err := graphql.UnmarshalNamedInputFromContext(ctx, "DeleteRoleInput", raw, &out)
+	return out, err
+}
 
 func (ec *executionContext) unmarshalInputGrantRoleInput(ctx context.Context, obj any) (model.GrantRoleInput, error) {
 	var it model.GrantRoleInput
@@ -433,6 +833,72 @@ func UnmarshalRevokeRoleInput(ctx context.Context, raw any) (model.RevokeRoleInp
 
 // region    **************************** object.gotpl ****************************
 
+var defineRolePayloadImplementors = []string{"DefineRolePayload"}
+
+func (ec *executionContext) _DefineRolePayload(ctx context.Context, sel ast.SelectionSet, obj *model.DefineRolePayload) graphql.Marshaler {
+	fields := graphql.CollectFields(ec.OperationContext, sel, defineRolePayloadImplementors)
+
+	out := graphql.NewFieldSet(fields)
+	deferred := graphql.NewDeferredGroup(ctx)
+	for i, field := range fields {
+		switch field.Name {
+		case "__typename":
+			out.Values[i] = graphql.MarshalString("DefineRolePayload")
+		case "role":
+			out.Values[i] = ec._DefineRolePayload_role(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		default:
+			panic("unknown field " + strconv.Quote(field.Name))
+		}
+	}
+	out.Dispatch(ctx)
+	if out.Invalids > 0 {
+		return graphql.Null
+	}
+
+	if n := len(deferred.Defers); n > 0 {
+		atomic.AddInt32(&ec.Deferred, int32(min(n, math.MaxInt32)))
+		ec.ProcessDeferredGroup(deferred)
+	}
+
+	return out
+}
+
+var deleteRolePayloadImplementors = []string{"DeleteRolePayload"}
+
+func (ec *executionContext) _DeleteRolePayload(ctx context.Context, sel ast.SelectionSet, obj *model.DeleteRolePayload) graphql.Marshaler {
+	fields := graphql.CollectFields(ec.OperationContext, sel, deleteRolePayloadImplementors)
+
+	out := graphql.NewFieldSet(fields)
+	deferred := graphql.NewDeferredGroup(ctx)
+	for i, field := range fields {
+		switch field.Name {
+		case "__typename":
+			out.Values[i] = graphql.MarshalString("DeleteRolePayload")
+		case "deleted":
+			out.Values[i] = ec._DeleteRolePayload_deleted(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		default:
+			panic("unknown field " + strconv.Quote(field.Name))
+		}
+	}
+	out.Dispatch(ctx)
+	if out.Invalids > 0 {
+		return graphql.Null
+	}
+
+	if n := len(deferred.Defers); n > 0 {
+		atomic.AddInt32(&ec.Deferred, int32(min(n, math.MaxInt32)))
+		ec.ProcessDeferredGroup(deferred)
+	}
+
+	return out
+}
+
 var grantRolePayloadImplementors = []string{"GrantRolePayload"}
 
 func (ec *executionContext) _GrantRolePayload(ctx context.Context, sel ast.SelectionSet, obj *model.GrantRolePayload) graphql.Marshaler {
@@ -499,6 +965,54 @@ func (ec *executionContext) _RevokeRolePayload(ctx context.Context, sel ast.Sele
 	return out
 }
 
+var roleImplementors = []string{"Role"}
+
+func (ec *executionContext) _Role(ctx context.Context, sel ast.SelectionSet, obj *model.Role) graphql.Marshaler {
+	fields := graphql.CollectFields(ec.OperationContext, sel, roleImplementors)
+
+	out := graphql.NewFieldSet(fields)
+	deferred := graphql.NewDeferredGroup(ctx)
+	for i, field := range fields {
+		switch field.Name {
+		case "__typename":
+			out.Values[i] = graphql.MarshalString("Role")
+		case "name":
+			out.Values[i] = ec._Role_name(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "description":
+			out.Values[i] = ec._Role_description(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "permissions":
+			out.Values[i] = ec._Role_permissions(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "builtIn":
+			out.Values[i] = ec._Role_builtIn(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		default:
+			panic("unknown field " + strconv.Quote(field.Name))
+		}
+	}
+	out.Dispatch(ctx)
+	if out.Invalids > 0 {
+		return graphql.Null
+	}
+
+	if n := len(deferred.Defers); n > 0 {
+		atomic.AddInt32(&ec.Deferred, int32(min(n, math.MaxInt32)))
+		ec.ProcessDeferredGroup(deferred)
+	}
+
+	return out
+}
+
 var roleBindingImplementors = []string{"RoleBinding"}
 
 func (ec *executionContext) _RoleBinding(ctx context.Context, sel ast.SelectionSet, obj *model.RoleBinding) graphql.Marshaler {
@@ -527,6 +1041,87 @@ func (ec *executionContext) _RoleBinding(ctx context.Context, sel ast.SelectionS
 			}
 		case "effect":
 			out.Values[i] = ec._RoleBinding_effect(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		default:
+			panic("unknown field " + strconv.Quote(field.Name))
+		}
+	}
+	out.Dispatch(ctx)
+	if out.Invalids > 0 {
+		return graphql.Null
+	}
+
+	if n := len(deferred.Defers); n > 0 {
+		atomic.AddInt32(&ec.Deferred, int32(min(n, math.MaxInt32)))
+		ec.ProcessDeferredGroup(deferred)
+	}
+
+	return out
+}
+
+var roleBindingConnectionImplementors = []string{"RoleBindingConnection"}
+
+func (ec *executionContext) _RoleBindingConnection(ctx context.Context, sel ast.SelectionSet, obj *model.Connection[model.RoleBinding]) graphql.Marshaler {
+	fields := graphql.CollectFields(ec.OperationContext, sel, roleBindingConnectionImplementors)
+
+	out := graphql.NewFieldSet(fields)
+	deferred := graphql.NewDeferredGroup(ctx)
+	for i, field := range fields {
+		switch field.Name {
+		case "__typename":
+			out.Values[i] = graphql.MarshalString("RoleBindingConnection")
+		case "edges":
+			out.Values[i] = ec._RoleBindingConnection_edges(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "nodes":
+			out.Values[i] = ec._RoleBindingConnection_nodes(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "pageInfo":
+			out.Values[i] = ec._RoleBindingConnection_pageInfo(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		default:
+			panic("unknown field " + strconv.Quote(field.Name))
+		}
+	}
+	out.Dispatch(ctx)
+	if out.Invalids > 0 {
+		return graphql.Null
+	}
+
+	if n := len(deferred.Defers); n > 0 {
+		atomic.AddInt32(&ec.Deferred, int32(min(n, math.MaxInt32)))
+		ec.ProcessDeferredGroup(deferred)
+	}
+
+	return out
+}
+
+var roleBindingEdgeImplementors = []string{"RoleBindingEdge"}
+
+func (ec *executionContext) _RoleBindingEdge(ctx context.Context, sel ast.SelectionSet, obj *model.Edge[model.RoleBinding]) graphql.Marshaler {
+	fields := graphql.CollectFields(ec.OperationContext, sel, roleBindingEdgeImplementors)
+
+	out := graphql.NewFieldSet(fields)
+	deferred := graphql.NewDeferredGroup(ctx)
+	for i, field := range fields {
+		switch field.Name {
+		case "__typename":
+			out.Values[i] = graphql.MarshalString("RoleBindingEdge")
+		case "cursor":
+			out.Values[i] = ec._RoleBindingEdge_cursor(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "node":
+			out.Values[i] = ec._RoleBindingEdge_node(ctx, field, obj)
 			if out.Values[i] == graphql.Null {
 				out.Invalids++
 			}
@@ -621,6 +1216,16 @@ var (
 	}
 )
 
+func (ec *executionContext) unmarshalNDefineRoleInput2betterᚋcomputeᚋmodelᚐDefineRoleInput(ctx context.Context, v any) (model.DefineRoleInput, error) {
+	res, err := ec.unmarshalInputDefineRoleInput(ctx, v)
+	return res, graphql.ErrorOnPath(ctx, err)
+}
+
+func (ec *executionContext) unmarshalNDeleteRoleInput2betterᚋcomputeᚋmodelᚐDeleteRoleInput(ctx context.Context, v any) (model.DeleteRoleInput, error) {
+	res, err := ec.unmarshalInputDeleteRoleInput(ctx, v)
+	return res, graphql.ErrorOnPath(ctx, err)
+}
+
 func (ec *executionContext) unmarshalNGrantRoleInput2betterᚋcomputeᚋmodelᚐGrantRoleInput(ctx context.Context, v any) (model.GrantRoleInput, error) {
 	res, err := ec.unmarshalInputGrantRoleInput(ctx, v)
 	return res, graphql.ErrorOnPath(ctx, err)
@@ -695,12 +1300,60 @@ func (ec *executionContext) unmarshalNRevokeRoleInput2betterᚋcomputeᚋmodel�
 	return res, graphql.ErrorOnPath(ctx, err)
 }
 
+func (ec *executionContext) marshalNRole2ᚖbetterᚋcomputeᚋmodelᚐRole(ctx context.Context, sel ast.SelectionSet, v *model.Role) graphql.Marshaler {
+	if v == nil {
+		graphql.AddInvalidNullError(ctx, "Role!")
+		return graphql.Null
+	}
+	return ec._Role(ctx, sel, v)
+}
+
+func (ec *executionContext) marshalNRoleBinding2ᚕᚖbetterᚋcomputeᚋmodelᚐRoleBindingᚄ(ctx context.Context, sel ast.SelectionSet, v []*model.RoleBinding) graphql.Marshaler {
+	ret := graphql.MarshalSliceConcurrently(ctx, len(v), 0, false, func(ctx context.Context, i int) graphql.Marshaler {
+		fc := graphql.GetFieldContext(ctx)
+		fc.Result = &v[i]
+		return ec.marshalNRoleBinding2ᚖbetterᚋcomputeᚋmodelᚐRoleBinding(ctx, sel, v[i])
+	})
+
+	for _, e := range ret {
+		if e == graphql.Null {
+			return graphql.Null
+		}
+	}
+
+	return ret
+}
+
 func (ec *executionContext) marshalNRoleBinding2ᚖbetterᚋcomputeᚋmodelᚐRoleBinding(ctx context.Context, sel ast.SelectionSet, v *model.RoleBinding) graphql.Marshaler {
 	if v == nil {
 		graphql.AddInvalidNullError(ctx, "RoleBinding!")
 		return graphql.Null
 	}
 	return ec._RoleBinding(ctx, sel, v)
+}
+
+func (ec *executionContext) marshalNRoleBindingEdge2ᚕᚖbetterᚋcomputeᚋmodelᚐEdgeᚄ(ctx context.Context, sel ast.SelectionSet, v []*model.Edge[model.RoleBinding]) graphql.Marshaler {
+	ret := graphql.MarshalSliceConcurrently(ctx, len(v), 0, false, func(ctx context.Context, i int) graphql.Marshaler {
+		fc := graphql.GetFieldContext(ctx)
+		fc.Result = &v[i]
+		return ec.marshalNRoleBindingEdge2ᚖbetterᚋcomputeᚋmodelᚐEdge(ctx, sel, v[i])
+	})
+
+	for _, e := range ret {
+		if e == graphql.Null {
+			return graphql.Null
+		}
+	}
+
+	return ret
+}
+
+func (ec *executionContext) marshalNRoleBindingEdge2ᚖbetterᚋcomputeᚋmodelᚐEdge(ctx context.Context, sel ast.SelectionSet, v *model.Edge[model.RoleBinding]) graphql.Marshaler {
+	if v == nil {
+		graphql.AddInvalidNullError(ctx, "RoleBindingEdge!")
+		return graphql.Null
+	}
+	return ec._RoleBindingEdge(ctx, sel, v)
 }
 
 func (ec *executionContext) unmarshalOBindingEffect2ᚖbetterᚋcomputeᚋmodelᚐBindingEffect(ctx context.Context, v any) (*model.BindingEffect, error) {
@@ -733,6 +1386,20 @@ var (
 	}
 )
 
+func (ec *executionContext) marshalODefineRolePayload2ᚖbetterᚋcomputeᚋmodelᚐDefineRolePayload(ctx context.Context, sel ast.SelectionSet, v *model.DefineRolePayload) graphql.Marshaler {
+	if v == nil {
+		return graphql.Null
+	}
+	return ec._DefineRolePayload(ctx, sel, v)
+}
+
+func (ec *executionContext) marshalODeleteRolePayload2ᚖbetterᚋcomputeᚋmodelᚐDeleteRolePayload(ctx context.Context, sel ast.SelectionSet, v *model.DeleteRolePayload) graphql.Marshaler {
+	if v == nil {
+		return graphql.Null
+	}
+	return ec._DeleteRolePayload(ctx, sel, v)
+}
+
 func (ec *executionContext) marshalOGrantRolePayload2ᚖbetterᚋcomputeᚋmodelᚐGrantRolePayload(ctx context.Context, sel ast.SelectionSet, v *model.GrantRolePayload) graphql.Marshaler {
 	if v == nil {
 		return graphql.Null
@@ -745,6 +1412,32 @@ func (ec *executionContext) marshalORevokeRolePayload2ᚖbetterᚋcomputeᚋmode
 		return graphql.Null
 	}
 	return ec._RevokeRolePayload(ctx, sel, v)
+}
+
+func (ec *executionContext) marshalORole2ᚕᚖbetterᚋcomputeᚋmodelᚐRoleᚄ(ctx context.Context, sel ast.SelectionSet, v []*model.Role) graphql.Marshaler {
+	if v == nil {
+		return graphql.Null
+	}
+	ret := graphql.MarshalSliceConcurrently(ctx, len(v), 0, false, func(ctx context.Context, i int) graphql.Marshaler {
+		fc := graphql.GetFieldContext(ctx)
+		fc.Result = &v[i]
+		return ec.marshalNRole2ᚖbetterᚋcomputeᚋmodelᚐRole(ctx, sel, v[i])
+	})
+
+	for _, e := range ret {
+		if e == graphql.Null {
+			return graphql.Null
+		}
+	}
+
+	return ret
+}
+
+func (ec *executionContext) marshalORoleBindingConnection2ᚖbetterᚋcomputeᚋmodelᚐConnection(ctx context.Context, sel ast.SelectionSet, v *model.Connection[model.RoleBinding]) graphql.Marshaler {
+	if v == nil {
+		return graphql.Null
+	}
+	return ec._RoleBindingConnection(ctx, sel, v)
 }
 
 func (ec *executionContext) marshalOViewer2ᚖbetterᚋcomputeᚋmodelᚐViewer(ctx context.Context, sel ast.SelectionSet, v *model.Viewer) graphql.Marshaler {

@@ -16,6 +16,24 @@ type ArchivePoolPayload struct {
 	Pool *Pool `json:"pool"`
 }
 
+// Which audit events to keep: those that match all that is set.
+type AuditEventFilter struct {
+	// The exact actor.
+	Actor *string `json:"actor,omitempty"`
+	// The exact action.
+	Action *string `json:"action,omitempty"`
+	// The exact object.
+	Object *string `json:"object,omitempty"`
+	// The outcome.
+	Outcome *AuditOutcome `json:"outcome,omitempty"`
+	// The exact request id.
+	RequestID *string `json:"requestId,omitempty"`
+	// Not before this time.
+	Since *Time `json:"since,omitempty"`
+	// Before this time.
+	Until *Time `json:"until,omitempty"`
+}
+
 // Which machine to turn into a host. Exactly one of `machineId` and `offerId`.
 type BootstrapMachineInput struct {
 	// The tenant that owns account and pool.
@@ -52,6 +70,26 @@ type CancelBootstrapInput struct {
 type CancelBootstrapPayload struct {
 	// The bootstrap.
 	Bootstrap *Bootstrap `json:"bootstrap"`
+}
+
+// Which API token to make.
+type CreateAPITokenInput struct {
+	// The tenant that will own it; null for one of the fleet.
+	TenantID *string `json:"tenantId,omitempty"`
+	// The name of the service that will use it: `^[a-z0-9][a-z0-9._-]{0,62}$`. Several tokens may carry one name, so that one can follow another.
+	Name string `json:"name"`
+	// What it is for, at most 200 characters.
+	Description *string `json:"description,omitempty"`
+	// When it ends by itself, in the future; null for never.
+	ExpiresAt *Time `json:"expiresAt,omitempty"`
+}
+
+// The API token that was made.
+type CreateAPITokenPayload struct {
+	// The token's row.
+	APIToken *APIToken `json:"apiToken"`
+	// The token itself, to be sent as `Authorization: Bearer <token>`. It is shown this once.
+	Token string `json:"token"`
 }
 
 // Which pool to create.
@@ -96,6 +134,22 @@ type CreateProviderAccountPayload struct {
 	Replayed bool `json:"replayed"`
 }
 
+// Which role to define, and how.
+type DefineRoleInput struct {
+	// The name: `^[a-z][a-z0-9-]{0,62}$`, not that of a built-in role.
+	Name string `json:"name"`
+	// What the role is for, at most 200 characters.
+	Description *string `json:"description,omitempty"`
+	// What it allows; at least one, none twice.
+	Permissions []Permission `json:"permissions"`
+}
+
+// The role as it is defined now.
+type DefineRolePayload struct {
+	// The role.
+	Role *Role `json:"role"`
+}
+
 // Which account to delete.
 type DeleteProviderAccountInput struct {
 	// The tenant that owns it.
@@ -110,6 +164,18 @@ type DeleteProviderAccountPayload struct {
 	Deleted bool `json:"deleted"`
 	// The id that the account had.
 	DeletedID string `json:"deletedId"`
+}
+
+// Which role to delete.
+type DeleteRoleInput struct {
+	// The role's name.
+	Name string `json:"name"`
+}
+
+// Whether there was such a role.
+type DeleteRolePayload struct {
+	// True when the role was there and is gone; false when there was none.
+	Deleted bool `json:"deleted"`
 }
 
 // Which secret to delete.
@@ -130,7 +196,7 @@ type DeleteSecretPayload struct {
 type GrantRoleInput struct {
 	// `user:<name>`, `service:<name>` or `group:<name>`.
 	Subject string `json:"subject"`
-	// `fleet-admin`, `tenant-admin`, `provider-manager` or `provider-viewer`.
+	// The name of a role, built in (`fleet-admin`, `tenant-admin`, `provider-manager`, `provider-viewer`) or defined.
 	Role string `json:"role"`
 	// `compute-fleet`, `compute-tenant/<tenantId>`, `compute-provider-account/<accountId>` or `compute-pool/<poolId>`.
 	Object string `json:"object"`
@@ -215,6 +281,22 @@ type ResolveClaimInput struct {
 type ResolveClaimPayload struct {
 	// The bootstrap.
 	Bootstrap *Bootstrap `json:"bootstrap"`
+}
+
+// Which API token to revoke.
+type RevokeAPITokenInput struct {
+	// The tenant that owns it; null for one of the fleet.
+	TenantID *string `json:"tenantId,omitempty"`
+	// The token's id, `tok_...`.
+	TokenID string `json:"tokenId"`
+}
+
+// The API token that counts no more.
+type RevokeAPITokenPayload struct {
+	// The token's row.
+	APIToken *APIToken `json:"apiToken"`
+	// True when this call revoked it; false when it was revoked before.
+	Revoked bool `json:"revoked"`
 }
 
 // Which binding to remove.

@@ -6,6 +6,8 @@
 package resolvers
 
 import (
+	"better/compute/apitoken"
+	"better/compute/audit"
 	"better/compute/authz"
 	"better/compute/bootstrap"
 	"better/compute/host"
@@ -23,4 +25,6 @@ type Resolver struct {
 	Pools      *pool.Service
 	Secrets    *secret.Service
 	Authz      *authz.Decider
+	Tokens     *apitoken.Service
+	Audit      *audit.Service
 }

@@ -16,6 +16,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
 
+	"better/compute/apitoken"
+	"better/compute/audit"
 	"better/compute/authz"
 	"better/compute/bootstrap"
 	"better/compute/graph"
@@ -191,6 +193,7 @@ func (a *app) wire() error {
 func (a *app) wireServer(runs *bootstrap.Service, hosts *host.Service) (err error) {
 	schema := graph.NewExecutableSchema(graph.Config{Resolvers: &resolvers.Resolver{
 		Accounts: a.accounts, Bootstraps: runs, Hosts: hosts, Pools: a.pools, Secrets: a.secrets, Authz: a.decider,
+		Tokens: apitoken.New(apitoken.Deps{DB: a.db, Authz: a.decider}), Audit: audit.New(audit.Deps{DB: a.db, Authz: a.decider}),
 		Watcher: &bootstrap.Watcher{Runs: runs, Hub: a.hub},
 	}})
 	shim := &rest.Service{
