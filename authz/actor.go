@@ -23,9 +23,10 @@ const maxSubjectName = 256
 // Actor is the authenticated caller. Groups holds whole subjects ("group:<name>"); an entry of any other form counts
 // for nothing, so that a group claim "user:root" gives no one root's rights.
 type Actor struct {
-	Subject Subject
-	Groups  []Subject
-	Expires time.Time // when the credential ends; zero: never
+	Subject    Subject
+	Groups     []Subject
+	Expires    time.Time // when the credential ends; zero: never
+	Credential string    // the id of the API token that the caller came with; empty: another kind of credential
 }
 
 // subjects are those whose bindings count for the actor.

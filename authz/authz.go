@@ -9,6 +9,8 @@ package authz
 import (
 	"context"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -97,17 +99,37 @@ func (d *Decider) bindingsFor(ctx context.Context, subjects []Subject) ([]bindin
 	if len(missing) == 0 {
 		return held, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, loadTimeout)
-	defer cancel()
-	loaded, err := loadBindings(ctx, d.db.DB, missing)
+	loaded, err := d.load(ctx, missing)
 	if err != nil {
-		return nil, problem.New(problem.Unavailable, "The rights of the caller cannot be read right now; try again.").Because(err)
+		return nil, err
 	}
 	d.bindings.put(loaded, generation)
 	for _, b := range loaded {
 		held = append(held, b)
 	}
 	return held, nil
+}
+
+// bindingsAnew reads them all, whatever the cache has.
+func (d *Decider) bindingsAnew(ctx context.Context, subjects []Subject) ([]bindingsOf, error) {
+	generation := d.bindings.current()
+	loaded, err := d.load(ctx, subjects)
+	if err != nil {
+		return nil, err
+	}
+	d.bindings.put(loaded, generation)
+	return slices.Collect(maps.Values(loaded)), nil
+}
+
+// load reads the bindings of the subjects, or says UNAVAILABLE.
+func (d *Decider) load(ctx context.Context, subjects []Subject) (map[Subject]bindingsOf, error) {
+	ctx, cancel := context.WithTimeout(acrossTenants(ctx), loadTimeout)
+	defer cancel()
+	loaded, err := loadBindings(ctx, d.db.DB, subjects)
+	if err != nil {
+		return nil, problem.New(problem.Unavailable, "The rights of the caller cannot be read right now; try again.").Because(err)
+	}
+	return loaded, nil
 }
 
 type decision int
@@ -136,9 +158,10 @@ func (d *Decider) decide(held []bindingsOf, p Permission, o Object) decision {
 }
 
 // deny writes the denial down and says it. The row is written outside of any transaction of the caller, which is about to be
-// rolled back, and although the client may be gone already. A row that cannot be written changes nothing about the denial.
+// rolled back, although the client may be gone already, and although it is about a tenant whose rows the caller does not see. A
+// row that cannot be written changes nothing about the denial.
 func (d *Decider) deny(ctx context.Context, actor Actor, p Permission, o Object) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), denialTimeout)
+	ctx, cancel := context.WithTimeout(acrossTenants(context.WithoutCancel(ctx)), denialTimeout)
 	defer cancel()
 	err := journal.Write(ctx, d.db.DB, actor.Subject, RequestID(ctx), journal.Entry{
 		TenantID: o.TenantID(), Action: string(p), Object: o.String(), Outcome: journal.Denied,

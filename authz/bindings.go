@@ -17,8 +17,11 @@ const (
 	trust = 750 * time.Millisecond
 )
 
-// bindingsOf are the bindings of one subject by the name of the object. Never changed once it can be seen.
-type bindingsOf map[string][]grant
+// bindingsOf are the bindings of one subject. Never changed once they can be seen.
+type bindingsOf struct {
+	grants map[string][]grant // by the name of the object
+	places places
+}
 
 type grant struct {
 	role   string
@@ -28,7 +31,7 @@ type grant struct {
 // on says what the bindings on that very object say about the permission.
 func (b bindingsOf) on(object string, p Permission, roles *roles) decision {
 	result := undecided
-	for _, g := range b[object] {
+	for _, g := range b.grants[object] {
 		if !roles.allows(g.role, p) {
 			continue
 		}
@@ -74,6 +77,13 @@ func (c *bindingCache) get(subjects []Subject, now time.Time) (held []bindingsOf
 		}
 	}
 	return held, missing, c.generation
+}
+
+// current is the generation for what is about to be read.
+func (c *bindingCache) current() uint64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.generation
 }
 
 func (c *bindingCache) put(loaded map[Subject]bindingsOf, generation uint64) {

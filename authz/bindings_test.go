@@ -12,7 +12,7 @@ func cacheAt10(now time.Time) *bindingCache {
 	c := newBindingCache(10)
 	c.restart(10, now)
 	_, _, generation := c.get([]Subject{"user:a"}, now)
-	c.put(map[Subject]bindingsOf{"user:a": {"compute-fleet": {{role: "fleet-admin", effect: model.Allow}}}}, generation)
+	c.put(map[Subject]bindingsOf{"user:a": {grants: map[string][]grant{"compute-fleet": {{role: "fleet-admin", effect: model.Allow}}}}}, generation)
 	return c
 }
 

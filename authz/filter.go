@@ -45,7 +45,7 @@ func (d *Decider) Filter(ctx context.Context, p Permission, tenantID string, kin
 func (d *Decider) items(held []bindingsOf, p Permission, kind Kind, want decision) []string {
 	roles, found := d.roles.Load(), map[string]decision{}
 	for _, h := range held {
-		for object := range h {
+		for object := range h.grants {
 			id, ok := strings.CutPrefix(object, string(kind)+"/")
 			if ok {
 				found[id] = max(found[id], h.on(object, p, roles)) // denied is the greatest

@@ -68,6 +68,7 @@ func (d *Decider) change(ctx context.Context, c bindingChange) (changed bool, er
 	if err != nil {
 		return false, err
 	}
+	ctx = acrossTenants(ctx)
 	at, err := locate(ctx, d.db.DB, c.binding.Object)
 	if err != nil {
 		return false, err
@@ -131,7 +132,7 @@ func (d *Decider) lacks(ctx context.Context, idb bun.IDB, held []bindingsOf, at 
 // deniedBelow finds an object below that one on which the caller is denied a permission of the role.
 func (d *Decider) deniedBelow(ctx context.Context, idb bun.IDB, held []bindingsOf, above Object, role string) (*shortfall, error) {
 	for _, h := range held {
-		for _, name := range slices.Sorted(maps.Keys(h)) {
+		for _, name := range slices.Sorted(maps.Keys(h.grants)) {
 			p, found := d.deniedOn(h, name, role)
 			if !found {
 				continue

@@ -136,6 +136,11 @@ func TestRuleIsThatOfTheModel(t *testing.T) {
 	t.Logf("%d decisions", decisions)
 }
 
-func (r reference) of(subjects []Subject) []model.RoleBinding {
-	return slices.DeleteFunc(slices.Clone(r), func(b model.RoleBinding) bool { return !slices.Contains(subjects, b.Subject) })
+func (r reference) of(subjects []Subject) (rows []placedBinding) {
+	for _, b := range r {
+		if slices.Contains(subjects, b.Subject) {
+			rows = append(rows, placedBinding{RoleBinding: b})
+		}
+	}
+	return rows
 }

@@ -49,7 +49,7 @@ func Revoke(ctx context.Context, db *postgres.DB, by string, b model.RoleBinding
 }
 
 func changeUndecided(ctx context.Context, db *postgres.DB, by, action string, b model.RoleBinding, write writeBinding) (changed bool, err error) {
-	err = db.RunInTx(ctx, func(ctx context.Context, tx bun.Tx) error {
+	err = db.RunInTx(acrossTenants(ctx), func(ctx context.Context, tx bun.Tx) error {
 		if err := lockPolicy(ctx, tx); err != nil {
 			return err
 		}
@@ -83,7 +83,7 @@ func EnsureBindings(ctx context.Context, db *postgres.DB, bindings []model.RoleB
 	if err := CheckBindings(bindings); err != nil {
 		return err
 	}
-	return db.RunInTx(ctx, func(ctx context.Context, tx bun.Tx) error {
+	return db.RunInTx(acrossTenants(ctx), func(ctx context.Context, tx bun.Tx) error {
 		if err := lockPolicy(ctx, tx); err != nil {
 			return err
 		}

@@ -16,8 +16,12 @@ import (
 // loadBindings reads the bindings of all the subjects in one query. A subject without any gets an entry too, so that it is not asked
 // for again.
 func loadBindings(ctx context.Context, idb bun.IDB, subjects []Subject) (map[Subject]bindingsOf, error) {
-	var rows []model.RoleBinding
-	err := idb.NewRaw("SELECT subject, role, object, effect FROM role_bindings WHERE subject IN (?)", bun.List(subjects)).
+	var rows []placedBinding
+	err := idb.NewRaw(`SELECT b.subject, b.role, b.object, b.effect, coalesce(a.tenant_id, p.tenant_id, '') AS item_tenant
+		FROM role_bindings b
+		LEFT JOIN provider_accounts a ON split_part(b.object, '/', 1) = ? AND a.id = split_part(b.object, '/', 2)
+		LEFT JOIN pools p ON split_part(b.object, '/', 1) = ? AND p.id = split_part(b.object, '/', 2)
+		WHERE b.subject IN (?)`, string(ProviderAccounts), string(Pools), bun.List(subjects)).
 		Scan(ctx, &rows)
 	if err != nil {
 		return nil, fmt.Errorf("reading role bindings: %w", err)
@@ -25,13 +29,24 @@ func loadBindings(ctx context.Context, idb bun.IDB, subjects []Subject) (map[Sub
 	return bySubject(subjects, rows), nil
 }
 
-func bySubject(subjects []Subject, rows []model.RoleBinding) map[Subject]bindingsOf {
+// placedBinding is a binding with the tenant of its object when that is an item that exists.
+type placedBinding struct {
+	model.RoleBinding
+	ItemTenant string `bun:"item_tenant"`
+}
+
+func bySubject(subjects []Subject, rows []placedBinding) map[Subject]bindingsOf {
 	sorted := make(map[Subject]bindingsOf, len(subjects))
 	for _, s := range subjects {
-		sorted[s] = bindingsOf{}
+		sorted[s] = bindingsOf{grants: map[string][]grant{}}
 	}
 	for _, r := range rows {
-		sorted[r.Subject][r.Object] = append(sorted[r.Subject][r.Object], grant{role: r.Role, effect: r.Effect})
+		of := sorted[r.Subject]
+		of.grants[r.Object] = append(of.grants[r.Object], grant{role: r.Role, effect: r.Effect})
+		if r.Effect == model.Allow {
+			of.places.add(r.Object, r.ItemTenant)
+		}
+		sorted[r.Subject] = of
 	}
 	return sorted
 }

@@ -1,0 +1,69 @@
+package authz
+
+import (
+	"context"
+	"slices"
+
+	"better/compute/internal/postgres"
+)
+
+// Scope says whose rows the caller of the context may touch at all: those of each tenant in which a binding allows it anything, on the
+// tenant or on one of its items, and everybody's with a binding on the fleet. Nothing narrows it, neither a denial nor what is
+// asked for: it is a wall behind the decisions, and takes nothing from their arguments. Without a caller, or with one whose
+// credential has ended, it is the scope of nobody. UNAVAILABLE when the bindings cannot be read.
+func (d *Decider) Scope(ctx context.Context) (postgres.Scope, error) {
+	actor, ok := ActorFrom(ctx)
+	if !ok || !actor.authenticated(d.now()) {
+		return postgres.Scope{}, nil
+	}
+	held, err := d.bindingsFor(ctx, actor.subjects())
+	if err != nil {
+		return postgres.Scope{}, err
+	}
+	if slices.ContainsFunc(held, func(b bindingsOf) bool { return b.places.unknown }) {
+		if held, err = d.bindingsAnew(ctx, actor.subjects()); err != nil {
+			return postgres.Scope{}, err
+		}
+	}
+	return scopeOf(held), nil
+}
+
+func scopeOf(held []bindingsOf) postgres.Scope {
+	var tenants []string
+	for _, h := range held {
+		if h.places.fleet {
+			return postgres.AllTenants()
+		}
+		tenants = append(tenants, h.places.tenants...)
+	}
+	slices.Sort(tenants) // so that equal callers find connections that have their scope
+	return postgres.Tenants(slices.Compact(tenants)...)
+}
+
+// places are where the bindings of a subject allow it something.
+type places struct {
+	fleet   bool
+	tenants []string
+	unknown bool // an item is not there, so its tenant has to be asked for again: it may come
+}
+
+// add takes the object of a binding, with its tenant when it is an item that is there.
+func (p *places) add(object, itemTenant string) {
+	o, _ := parseObject(object)
+	switch {
+	case object == fleetName:
+		p.fleet = true
+	case o.kind != "" && itemTenant == "":
+		p.unknown = true
+	case o.kind != "":
+		p.tenants = append(p.tenants, itemTenant)
+	case o.tenantID != "":
+		p.tenants = append(p.tenants, o.tenantID)
+	}
+}
+
+// acrossTenants is for what this package does itself. To find out whose an object is, and where a caller has rights at all, it
+// must see every tenant; and the scope of a caller cannot be needed to find that very scope.
+func acrossTenants(ctx context.Context) context.Context {
+	return postgres.WithScope(ctx, postgres.AllTenants())
+}
