@@ -19,6 +19,10 @@ type BootstrapResolver interface {
 	Account(ctx context.Context, objs []*model.Bootstrap) ([]*model.ProviderAccount, error)
 	Pool(ctx context.Context, objs []*model.Bootstrap) ([]*model.Pool, error)
 	History(ctx context.Context, objs []*model.Bootstrap) ([][]*model.BootstrapTransition, error)
+	Claim(ctx context.Context, objs []*model.Bootstrap) ([]*model.BootstrapClaim, error)
+}
+type BootstrapClaimResolver interface {
+	Candidates(ctx context.Context, obj *model.BootstrapClaim) ([]*model.Machine, error)
 }
 
 // endregion ************************** generated!.gotpl **************************
@@ -594,6 +598,286 @@ func (ec *executionContext) resolveBatch_Bootstrap_history(ctx context.Context, 
 	)
 }
 
+func (ec *executionContext) _Bootstrap_claim(ctx context.Context, field graphql.CollectedField, obj *model.Bootstrap) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Bootstrap_claim(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return ec.resolveBatch_Bootstrap_claim(ctx, field, obj)
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v *model.BootstrapClaim) graphql.Marshaler {
+			return ec.marshalOBootstrapClaim2ᚖbetterᚋcomputeᚋmodelᚐBootstrapClaim(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_Bootstrap_claim(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "Bootstrap",
+		Field:      field,
+		IsMethod:   true,
+		IsResolver: true,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.childFields_BootstrapClaim(ctx, field)
+		},
+	}
+	return fc, nil
+}
+func (ec *executionContext) resolveBatch_Bootstrap_claim(ctx context.Context, field graphql.CollectedField, obj *model.Bootstrap) (any, error) {
+	resolver := ec.Resolvers.Bootstrap()
+	if batch, ok := graphql.BatchParentsFor[*model.Bootstrap](ctx, "Bootstrap"); ok {
+		result := batch.FieldResult(field, func() (any, error) {
+			return resolver.Claim(ctx, batch.Parents)
+		})
+		return graphql.ResolveBatchGroupResult[*model.BootstrapClaim](
+			ctx,
+			batch.Index,
+			len(batch.Parents),
+			result,
+			"Bootstrap.claim",
+			batch.IndexMap,
+		)
+	}
+	results, err := resolver.Claim(ctx, []*model.Bootstrap{obj})
+	return graphql.ResolveBatchSingleResult[*model.BootstrapClaim](
+		ctx,
+		results,
+		err,
+		"Bootstrap.claim",
+	)
+}
+
+func (ec *executionContext) _Bootstrap_retryOf(ctx context.Context, field graphql.CollectedField, obj *model.Bootstrap) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Bootstrap_retryOf(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.RetryOf, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v *string) graphql.Marshaler {
+			return ec.marshalOID2ᚖstring(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_Bootstrap_retryOf(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("Bootstrap", field, false, false, "ID")
+}
+
+func (ec *executionContext) _BootstrapClaim_operationId(ctx context.Context, field graphql.CollectedField, obj *model.BootstrapClaim) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_BootstrapClaim_operationId(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.OperationID, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v string) graphql.Marshaler {
+			return ec.marshalNString2string(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_BootstrapClaim_operationId(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("BootstrapClaim", field, false, false, "String")
+}
+
+func (ec *executionContext) _BootstrapClaim_offerId(ctx context.Context, field graphql.CollectedField, obj *model.BootstrapClaim) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_BootstrapClaim_offerId(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.OfferID, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v string) graphql.Marshaler {
+			return ec.marshalNID2string(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_BootstrapClaim_offerId(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("BootstrapClaim", field, false, false, "ID")
+}
+
+func (ec *executionContext) _BootstrapClaim_price(ctx context.Context, field graphql.CollectedField, obj *model.BootstrapClaim) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_BootstrapClaim_price(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Price, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v *model.Price) graphql.Marshaler {
+			return ec.marshalOPrice2ᚖbetterᚋcomputeᚋmodelᚐPrice(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_BootstrapClaim_price(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "BootstrapClaim",
+		Field:      field,
+		IsMethod:   false,
+		IsResolver: false,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.childFields_Price(ctx, field)
+		},
+	}
+	return fc, nil
+}
+
+func (ec *executionContext) _BootstrapClaim_intendedAt(ctx context.Context, field graphql.CollectedField, obj *model.BootstrapClaim) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_BootstrapClaim_intendedAt(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.IntendedAt, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v *model.Time) graphql.Marshaler {
+			return ec.marshalOTime2ᚖbetterᚋcomputeᚋmodelᚐTime(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_BootstrapClaim_intendedAt(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("BootstrapClaim", field, false, false, "Time")
+}
+
+func (ec *executionContext) _BootstrapClaim_attemptedAt(ctx context.Context, field graphql.CollectedField, obj *model.BootstrapClaim) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_BootstrapClaim_attemptedAt(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.AttemptedAt, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v *model.Time) graphql.Marshaler {
+			return ec.marshalOTime2ᚖbetterᚋcomputeᚋmodelᚐTime(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_BootstrapClaim_attemptedAt(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("BootstrapClaim", field, false, false, "Time")
+}
+
+func (ec *executionContext) _BootstrapClaim_orderRef(ctx context.Context, field graphql.CollectedField, obj *model.BootstrapClaim) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_BootstrapClaim_orderRef(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.OrderRef, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v *string) graphql.Marshaler {
+			return ec.marshalOString2ᚖstring(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_BootstrapClaim_orderRef(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("BootstrapClaim", field, false, false, "String")
+}
+
+func (ec *executionContext) _BootstrapClaim_lastError(ctx context.Context, field graphql.CollectedField, obj *model.BootstrapClaim) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_BootstrapClaim_lastError(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.LastError, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v string) graphql.Marshaler {
+			return ec.marshalNString2string(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_BootstrapClaim_lastError(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("BootstrapClaim", field, false, false, "String")
+}
+
+func (ec *executionContext) _BootstrapClaim_candidates(ctx context.Context, field graphql.CollectedField, obj *model.BootstrapClaim) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_BootstrapClaim_candidates(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return ec.Resolvers.BootstrapClaim().Candidates(ctx, obj)
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v []*model.Machine) graphql.Marshaler {
+			return ec.marshalOMachine2ᚕᚖbetterᚋcomputeᚋmodelᚐMachineᚄ(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_BootstrapClaim_candidates(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "BootstrapClaim",
+		Field:      field,
+		IsMethod:   true,
+		IsResolver: true,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.childFields_Machine(ctx, field)
+		},
+	}
+	return fc, nil
+}
+
 func (ec *executionContext) _BootstrapConnection_edges(ctx context.Context, field graphql.CollectedField, obj *model.Connection[model.Bootstrap]) (ret graphql.Marshaler) {
 	return graphql.ResolveField(
 		ctx,
@@ -869,6 +1153,231 @@ func (ec *executionContext) fieldContext_BootstrapMachinePayload_replayed(_ cont
 	return graphql.NewScalarFieldContext("BootstrapMachinePayload", field, false, false, "Boolean")
 }
 
+func (ec *executionContext) _BootstrapPlan_price(ctx context.Context, field graphql.CollectedField, obj *model.BootstrapPlan) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_BootstrapPlan_price(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Price, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v *model.Price) graphql.Marshaler {
+			return ec.marshalOPrice2ᚖbetterᚋcomputeᚋmodelᚐPrice(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_BootstrapPlan_price(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "BootstrapPlan",
+		Field:      field,
+		IsMethod:   false,
+		IsResolver: false,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.childFields_Price(ctx, field)
+		},
+	}
+	return fc, nil
+}
+
+func (ec *executionContext) _BootstrapPlan_wipes(ctx context.Context, field graphql.CollectedField, obj *model.BootstrapPlan) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_BootstrapPlan_wipes(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Wipes, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v []string) graphql.Marshaler {
+			return ec.marshalNString2ᚕstringᚄ(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_BootstrapPlan_wipes(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("BootstrapPlan", field, false, false, "String")
+}
+
+func (ec *executionContext) _BootstrapPlan_expectedMinutes(ctx context.Context, field graphql.CollectedField, obj *model.BootstrapPlan) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_BootstrapPlan_expectedMinutes(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.ExpectedMinutes, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v *int) graphql.Marshaler {
+			return ec.marshalOInt2ᚖint(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_BootstrapPlan_expectedMinutes(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("BootstrapPlan", field, false, false, "Int")
+}
+
+func (ec *executionContext) _BootstrapPlan_preconditions(ctx context.Context, field graphql.CollectedField, obj *model.BootstrapPlan) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_BootstrapPlan_preconditions(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Preconditions, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v []*model.BootstrapPrecondition) graphql.Marshaler {
+			return ec.marshalNBootstrapPrecondition2ᚕᚖbetterᚋcomputeᚋmodelᚐBootstrapPreconditionᚄ(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_BootstrapPlan_preconditions(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "BootstrapPlan",
+		Field:      field,
+		IsMethod:   false,
+		IsResolver: false,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.childFields_BootstrapPrecondition(ctx, field)
+		},
+	}
+	return fc, nil
+}
+
+func (ec *executionContext) _BootstrapPlan_ready(ctx context.Context, field graphql.CollectedField, obj *model.BootstrapPlan) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_BootstrapPlan_ready(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Ready, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v bool) graphql.Marshaler {
+			return ec.marshalNBoolean2bool(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_BootstrapPlan_ready(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("BootstrapPlan", field, false, false, "Boolean")
+}
+
+func (ec *executionContext) _BootstrapPrecondition_name(ctx context.Context, field graphql.CollectedField, obj *model.BootstrapPrecondition) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_BootstrapPrecondition_name(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Name, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v model.BootstrapPreconditionName) graphql.Marshaler {
+			return ec.marshalNBootstrapPreconditionName2betterᚋcomputeᚋmodelᚐBootstrapPreconditionName(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_BootstrapPrecondition_name(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("BootstrapPrecondition", field, false, false, "BootstrapPreconditionName")
+}
+
+func (ec *executionContext) _BootstrapPrecondition_ok(ctx context.Context, field graphql.CollectedField, obj *model.BootstrapPrecondition) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_BootstrapPrecondition_ok(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Ok, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v bool) graphql.Marshaler {
+			return ec.marshalNBoolean2bool(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_BootstrapPrecondition_ok(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("BootstrapPrecondition", field, false, false, "Boolean")
+}
+
+func (ec *executionContext) _BootstrapPrecondition_message(ctx context.Context, field graphql.CollectedField, obj *model.BootstrapPrecondition) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_BootstrapPrecondition_message(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Message, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v string) graphql.Marshaler {
+			return ec.marshalNString2string(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_BootstrapPrecondition_message(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("BootstrapPrecondition", field, false, false, "String")
+}
+
+func (ec *executionContext) _BootstrapPrecondition_code(ctx context.Context, field graphql.CollectedField, obj *model.BootstrapPrecondition) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_BootstrapPrecondition_code(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Code, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v *string) graphql.Marshaler {
+			return ec.marshalOString2ᚖstring(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_BootstrapPrecondition_code(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("BootstrapPrecondition", field, false, false, "String")
+}
+
 func (ec *executionContext) _BootstrapStatusChange_cursor(ctx context.Context, field graphql.CollectedField, obj *model.BootstrapStatusChange) (ret graphql.Marshaler) {
 	return graphql.ResolveField(
 		ctx,
@@ -1085,6 +1594,29 @@ func (ec *executionContext) fieldContext_BootstrapTransition_reason(_ context.Co
 	return graphql.NewScalarFieldContext("BootstrapTransition", field, false, false, "String")
 }
 
+func (ec *executionContext) _BootstrapTransition_until(ctx context.Context, field graphql.CollectedField, obj *model.BootstrapTransition) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_BootstrapTransition_until(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Until, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v *model.Time) graphql.Marshaler {
+			return ec.marshalOTime2ᚖbetterᚋcomputeᚋmodelᚐTime(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_BootstrapTransition_until(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("BootstrapTransition", field, false, false, "Time")
+}
+
 func (ec *executionContext) _CancelBootstrapPayload_bootstrap(ctx context.Context, field graphql.CollectedField, obj *model.CancelBootstrapPayload) (ret graphql.Marshaler) {
 	return graphql.ResolveField(
 		ctx,
@@ -1112,6 +1644,474 @@ func (ec *executionContext) fieldContext_CancelBootstrapPayload_bootstrap(_ cont
 		IsResolver: false,
 		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
 			return ec.childFields_Bootstrap(ctx, field)
+		},
+	}
+	return fc, nil
+}
+
+func (ec *executionContext) _Orphan_id(ctx context.Context, field graphql.CollectedField, obj *model.Orphan) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Orphan_id(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.ID, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v string) graphql.Marshaler {
+			return ec.marshalNID2string(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_Orphan_id(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("Orphan", field, false, false, "ID")
+}
+
+func (ec *executionContext) _Orphan_tenantId(ctx context.Context, field graphql.CollectedField, obj *model.Orphan) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Orphan_tenantId(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.TenantID, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v string) graphql.Marshaler {
+			return ec.marshalNID2string(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_Orphan_tenantId(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("Orphan", field, false, false, "ID")
+}
+
+func (ec *executionContext) _Orphan_accountId(ctx context.Context, field graphql.CollectedField, obj *model.Orphan) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Orphan_accountId(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.AccountID, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v string) graphql.Marshaler {
+			return ec.marshalNID2string(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_Orphan_accountId(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("Orphan", field, false, false, "ID")
+}
+
+func (ec *executionContext) _Orphan_kind(ctx context.Context, field graphql.CollectedField, obj *model.Orphan) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Orphan_kind(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Kind, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v model.OrphanKind) graphql.Marshaler {
+			return ec.marshalNOrphanKind2betterᚋcomputeᚋmodelᚐOrphanKind(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_Orphan_kind(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("Orphan", field, false, false, "OrphanKind")
+}
+
+func (ec *executionContext) _Orphan_machineId(ctx context.Context, field graphql.CollectedField, obj *model.Orphan) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Orphan_machineId(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.MachineID, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v string) graphql.Marshaler {
+			return ec.marshalNID2string(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_Orphan_machineId(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("Orphan", field, false, false, "ID")
+}
+
+func (ec *executionContext) _Orphan_operationId(ctx context.Context, field graphql.CollectedField, obj *model.Orphan) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Orphan_operationId(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.OperationID, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v *string) graphql.Marshaler {
+			return ec.marshalOString2ᚖstring(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_Orphan_operationId(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("Orphan", field, false, false, "String")
+}
+
+func (ec *executionContext) _Orphan_bootstrapId(ctx context.Context, field graphql.CollectedField, obj *model.Orphan) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Orphan_bootstrapId(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.BootstrapID, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v *string) graphql.Marshaler {
+			return ec.marshalOID2ᚖstring(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_Orphan_bootstrapId(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("Orphan", field, false, false, "ID")
+}
+
+func (ec *executionContext) _Orphan_hostId(ctx context.Context, field graphql.CollectedField, obj *model.Orphan) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Orphan_hostId(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.HostID, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v *string) graphql.Marshaler {
+			return ec.marshalOID2ᚖstring(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_Orphan_hostId(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("Orphan", field, false, false, "ID")
+}
+
+func (ec *executionContext) _Orphan_price(ctx context.Context, field graphql.CollectedField, obj *model.Orphan) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Orphan_price(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Price, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v *model.Price) graphql.Marshaler {
+			return ec.marshalOPrice2ᚖbetterᚋcomputeᚋmodelᚐPrice(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_Orphan_price(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "Orphan",
+		Field:      field,
+		IsMethod:   false,
+		IsResolver: false,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.childFields_Price(ctx, field)
+		},
+	}
+	return fc, nil
+}
+
+func (ec *executionContext) _Orphan_firstSeenAt(ctx context.Context, field graphql.CollectedField, obj *model.Orphan) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Orphan_firstSeenAt(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.FirstSeenAt, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v model.Time) graphql.Marshaler {
+			return ec.marshalNTime2betterᚋcomputeᚋmodelᚐTime(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_Orphan_firstSeenAt(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("Orphan", field, false, false, "Time")
+}
+
+func (ec *executionContext) _Orphan_lastSeenAt(ctx context.Context, field graphql.CollectedField, obj *model.Orphan) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Orphan_lastSeenAt(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.LastSeenAt, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v model.Time) graphql.Marshaler {
+			return ec.marshalNTime2betterᚋcomputeᚋmodelᚐTime(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_Orphan_lastSeenAt(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("Orphan", field, false, false, "Time")
+}
+
+func (ec *executionContext) _Orphan_resolvedAt(ctx context.Context, field graphql.CollectedField, obj *model.Orphan) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Orphan_resolvedAt(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.ResolvedAt, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v *model.Time) graphql.Marshaler {
+			return ec.marshalOTime2ᚖbetterᚋcomputeᚋmodelᚐTime(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_Orphan_resolvedAt(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("Orphan", field, false, false, "Time")
+}
+
+func (ec *executionContext) _OrphanConnection_edges(ctx context.Context, field graphql.CollectedField, obj *model.Connection[model.Orphan]) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_OrphanConnection_edges(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Edges, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v []*model.Edge[model.Orphan]) graphql.Marshaler {
+			return ec.marshalNOrphanEdge2ᚕᚖbetterᚋcomputeᚋmodelᚐEdgeᚄ(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_OrphanConnection_edges(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "OrphanConnection",
+		Field:      field,
+		IsMethod:   false,
+		IsResolver: false,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.childFields_OrphanEdge(ctx, field)
+		},
+	}
+	return fc, nil
+}
+
+func (ec *executionContext) _OrphanConnection_nodes(ctx context.Context, field graphql.CollectedField, obj *model.Connection[model.Orphan]) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_OrphanConnection_nodes(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Nodes(), nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v []*model.Orphan) graphql.Marshaler {
+			return ec.marshalNOrphan2ᚕᚖbetterᚋcomputeᚋmodelᚐOrphanᚄ(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_OrphanConnection_nodes(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "OrphanConnection",
+		Field:      field,
+		IsMethod:   true,
+		IsResolver: false,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.childFields_Orphan(ctx, field)
+		},
+	}
+	return fc, nil
+}
+
+func (ec *executionContext) _OrphanConnection_pageInfo(ctx context.Context, field graphql.CollectedField, obj *model.Connection[model.Orphan]) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_OrphanConnection_pageInfo(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.PageInfo, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v *model.PageInfo) graphql.Marshaler {
+			return ec.marshalNPageInfo2ᚖbetterᚋcomputeᚋmodelᚐPageInfo(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_OrphanConnection_pageInfo(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "OrphanConnection",
+		Field:      field,
+		IsMethod:   false,
+		IsResolver: false,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.childFields_PageInfo(ctx, field)
+		},
+	}
+	return fc, nil
+}
+
+func (ec *executionContext) _OrphanEdge_cursor(ctx context.Context, field graphql.CollectedField, obj *model.Edge[model.Orphan]) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_OrphanEdge_cursor(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Cursor, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v string) graphql.Marshaler {
+			return ec.marshalNString2string(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_OrphanEdge_cursor(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("OrphanEdge", field, false, false, "String")
+}
+
+func (ec *executionContext) _OrphanEdge_node(ctx context.Context, field graphql.CollectedField, obj *model.Edge[model.Orphan]) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_OrphanEdge_node(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Node, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v *model.Orphan) graphql.Marshaler {
+			return ec.marshalNOrphan2ᚖbetterᚋcomputeᚋmodelᚐOrphan(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_OrphanEdge_node(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "OrphanEdge",
+		Field:      field,
+		IsMethod:   false,
+		IsResolver: false,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.childFields_Orphan(ctx, field)
+		},
+	}
+	return fc, nil
+}
+
+func (ec *executionContext) _ReleaseMachinePayload_orphan(ctx context.Context, field graphql.CollectedField, obj *model.ReleaseMachinePayload) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_ReleaseMachinePayload_orphan(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Orphan, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v *model.Orphan) graphql.Marshaler {
+			return ec.marshalNOrphan2ᚖbetterᚋcomputeᚋmodelᚐOrphan(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_ReleaseMachinePayload_orphan(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "ReleaseMachinePayload",
+		Field:      field,
+		IsMethod:   false,
+		IsResolver: false,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.childFields_Orphan(ctx, field)
 		},
 	}
 	return fc, nil
@@ -1147,6 +2147,61 @@ func (ec *executionContext) fieldContext_ResolveClaimPayload_bootstrap(_ context
 		},
 	}
 	return fc, nil
+}
+
+func (ec *executionContext) _RetryBootstrapPayload_bootstrap(ctx context.Context, field graphql.CollectedField, obj *model.RetryBootstrapPayload) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_RetryBootstrapPayload_bootstrap(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Bootstrap, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v *model.Bootstrap) graphql.Marshaler {
+			return ec.marshalNBootstrap2ᚖbetterᚋcomputeᚋmodelᚐBootstrap(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_RetryBootstrapPayload_bootstrap(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "RetryBootstrapPayload",
+		Field:      field,
+		IsMethod:   false,
+		IsResolver: false,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.childFields_Bootstrap(ctx, field)
+		},
+	}
+	return fc, nil
+}
+
+func (ec *executionContext) _RetryBootstrapPayload_replayed(ctx context.Context, field graphql.CollectedField, obj *model.RetryBootstrapPayload) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_RetryBootstrapPayload_replayed(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Replayed, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v bool) graphql.Marshaler {
+			return ec.marshalNBoolean2bool(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_RetryBootstrapPayload_replayed(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("RetryBootstrapPayload", field, false, false, "Boolean")
 }
 
 // endregion **************************** field.gotpl *****************************
@@ -1279,6 +2334,62 @@ func UnmarshalCancelBootstrapInput(ctx context.Context, raw any) (model.CancelBo
 	return out, err
 }
 
+func (ec *executionContext) unmarshalInputReleaseMachineInput(ctx context.Context, obj any) (model.ReleaseMachineInput, error) {
+	var it model.ReleaseMachineInput
+	if obj == nil {
+		return it, nil
+	}
+
+	asMap := map[string]any{}
+	for k, v := range obj.(map[string]any) {
+		asMap[k] = v
+	}
+
+	fieldsInOrder := [...]string{"tenantId", "orphanId", "machineId"}
+	for _, k := range fieldsInOrder {
+		v, ok := asMap[k]
+		if !ok {
+			continue
+		}
+		switch k {
+		case "tenantId":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("tenantId"))
+			data, err := ec.unmarshalNID2string(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.TenantID = data
+		case "orphanId":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("orphanId"))
+			data, err := ec.unmarshalNID2string(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.OrphanID = data
+		case "machineId":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("machineId"))
+			data, err := ec.unmarshalNID2string(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.MachineID = data
+		}
+	}
+	return it, nil
+}
+
+// UnmarshalReleaseMachineInput unmarshals raw into the ReleaseMachineInput input type, using the
+// unmarshaler bound to ctx's request. Call it from a resolver to decode an input
+// object that was not passed as a field argument.
+//
+// ctx must come from a gqlgen request; outside one there is no unmarshaler to use
+// and the returned error says so.
+func UnmarshalReleaseMachineInput(ctx context.Context, raw any) (model.ReleaseMachineInput, error) {
+	var out model.ReleaseMachineInput
+	err := graphql.UnmarshalNamedInputFromContext(ctx, "ReleaseMachineInput", raw, &out)
+	return out, err
+}
+
 func (ec *executionContext) unmarshalInputResolveClaimInput(ctx context.Context, obj any) (model.ResolveClaimInput, error) {
 	var it model.ResolveClaimInput
 	if obj == nil {
@@ -1339,6 +2450,62 @@ func (ec *executionContext) unmarshalInputResolveClaimInput(ctx context.Context,
 func UnmarshalResolveClaimInput(ctx context.Context, raw any) (model.ResolveClaimInput, error) {
 	var out model.ResolveClaimInput
 	err := graphql.UnmarshalNamedInputFromContext(ctx, "ResolveClaimInput", raw, &out)
+	return out, err
+}
+
+func (ec *executionContext) unmarshalInputRetryBootstrapInput(ctx context.Context, obj any) (model.RetryBootstrapInput, error) {
+	var it model.RetryBootstrapInput
+	if obj == nil {
+		return it, nil
+	}
+
+	asMap := map[string]any{}
+	for k, v := range obj.(map[string]any) {
+		asMap[k] = v
+	}
+
+	fieldsInOrder := [...]string{"tenantId", "bootstrapId", "idempotencyKey"}
+	for _, k := range fieldsInOrder {
+		v, ok := asMap[k]
+		if !ok {
+			continue
+		}
+		switch k {
+		case "tenantId":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("tenantId"))
+			data, err := ec.unmarshalNID2string(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.TenantID = data
+		case "bootstrapId":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("bootstrapId"))
+			data, err := ec.unmarshalNID2string(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.BootstrapID = data
+		case "idempotencyKey":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("idempotencyKey"))
+			data, err := ec.unmarshalNString2string(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.IdempotencyKey = data
+		}
+	}
+	return it, nil
+}
+
+// UnmarshalRetryBootstrapInput unmarshals raw into the RetryBootstrapInput input type, using the
+// unmarshaler bound to ctx's request. Call it from a resolver to decode an input
+// object that was not passed as a field argument.
+//
+// ctx must come from a gqlgen request; outside one there is no unmarshaler to use
+// and the returned error says so.
+func UnmarshalRetryBootstrapInput(ctx context.Context, raw any) (model.RetryBootstrapInput, error) {
+	var out model.RetryBootstrapInput
+	err := graphql.UnmarshalNamedInputFromContext(ctx, "RetryBootstrapInput", raw, &out)
 	return out, err
 }
 
@@ -1463,6 +2630,86 @@ func (ec *executionContext) _Bootstrap(ctx context.Context, sel ast.SelectionSet
 				true, true,
 				func(ctx context.Context) graphql.Marshaler {
 					return ec._Bootstrap_history(ctx, field, obj)
+				})
+		case "claim":
+			out.ResolveConcurrently(ec.OperationContext, &deferred, i,
+				true, false,
+				func(ctx context.Context) graphql.Marshaler {
+					return ec._Bootstrap_claim(ctx, field, obj)
+				})
+		case "retryOf":
+			out.Values[i] = ec._Bootstrap_retryOf(ctx, field, obj)
+			if out.Values[i] == graphql.RequiredNull {
+				atomic.AddUint32(&out.Invalids, 1)
+			}
+		default:
+			panic("unknown field " + strconv.Quote(field.Name))
+		}
+	}
+	out.Dispatch(ctx)
+	if out.Invalids > 0 {
+		return graphql.Null
+	}
+
+	if n := len(deferred.Defers); n > 0 {
+		atomic.AddInt32(&ec.Deferred, int32(min(n, math.MaxInt32)))
+		ec.ProcessDeferredGroup(deferred)
+	}
+
+	return out
+}
+
+var bootstrapClaimImplementors = []string{"BootstrapClaim"}
+
+func (ec *executionContext) _BootstrapClaim(ctx context.Context, sel ast.SelectionSet, obj *model.BootstrapClaim) graphql.Marshaler {
+	fields := graphql.CollectFields(ec.OperationContext, sel, bootstrapClaimImplementors)
+
+	out := graphql.NewFieldSet(fields)
+	deferred := graphql.NewDeferredGroup(ctx)
+	for i, field := range fields {
+		switch field.Name {
+		case "__typename":
+			out.Values[i] = graphql.MarshalString("BootstrapClaim")
+		case "operationId":
+			out.Values[i] = ec._BootstrapClaim_operationId(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				atomic.AddUint32(&out.Invalids, 1)
+			}
+		case "offerId":
+			out.Values[i] = ec._BootstrapClaim_offerId(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				atomic.AddUint32(&out.Invalids, 1)
+			}
+		case "price":
+			out.Values[i] = ec._BootstrapClaim_price(ctx, field, obj)
+			if out.Values[i] == graphql.RequiredNull {
+				atomic.AddUint32(&out.Invalids, 1)
+			}
+		case "intendedAt":
+			out.Values[i] = ec._BootstrapClaim_intendedAt(ctx, field, obj)
+			if out.Values[i] == graphql.RequiredNull {
+				atomic.AddUint32(&out.Invalids, 1)
+			}
+		case "attemptedAt":
+			out.Values[i] = ec._BootstrapClaim_attemptedAt(ctx, field, obj)
+			if out.Values[i] == graphql.RequiredNull {
+				atomic.AddUint32(&out.Invalids, 1)
+			}
+		case "orderRef":
+			out.Values[i] = ec._BootstrapClaim_orderRef(ctx, field, obj)
+			if out.Values[i] == graphql.RequiredNull {
+				atomic.AddUint32(&out.Invalids, 1)
+			}
+		case "lastError":
+			out.Values[i] = ec._BootstrapClaim_lastError(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				atomic.AddUint32(&out.Invalids, 1)
+			}
+		case "candidates":
+			out.ResolveConcurrently(ec.OperationContext, &deferred, i,
+				true, false,
+				func(ctx context.Context) graphql.Marshaler {
+					return ec._BootstrapClaim_candidates(ctx, field, obj)
 				})
 		default:
 			panic("unknown field " + strconv.Quote(field.Name))
@@ -1643,6 +2890,107 @@ func (ec *executionContext) _BootstrapMachinePayload(ctx context.Context, sel as
 	return out
 }
 
+var bootstrapPlanImplementors = []string{"BootstrapPlan"}
+
+func (ec *executionContext) _BootstrapPlan(ctx context.Context, sel ast.SelectionSet, obj *model.BootstrapPlan) graphql.Marshaler {
+	fields := graphql.CollectFields(ec.OperationContext, sel, bootstrapPlanImplementors)
+
+	out := graphql.NewFieldSet(fields)
+	deferred := graphql.NewDeferredGroup(ctx)
+	for i, field := range fields {
+		switch field.Name {
+		case "__typename":
+			out.Values[i] = graphql.MarshalString("BootstrapPlan")
+		case "price":
+			out.Values[i] = ec._BootstrapPlan_price(ctx, field, obj)
+			if out.Values[i] == graphql.RequiredNull {
+				out.Invalids++
+			}
+		case "wipes":
+			out.Values[i] = ec._BootstrapPlan_wipes(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "expectedMinutes":
+			out.Values[i] = ec._BootstrapPlan_expectedMinutes(ctx, field, obj)
+			if out.Values[i] == graphql.RequiredNull {
+				out.Invalids++
+			}
+		case "preconditions":
+			out.Values[i] = ec._BootstrapPlan_preconditions(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "ready":
+			out.Values[i] = ec._BootstrapPlan_ready(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		default:
+			panic("unknown field " + strconv.Quote(field.Name))
+		}
+	}
+	out.Dispatch(ctx)
+	if out.Invalids > 0 {
+		return graphql.Null
+	}
+
+	if n := len(deferred.Defers); n > 0 {
+		atomic.AddInt32(&ec.Deferred, int32(min(n, math.MaxInt32)))
+		ec.ProcessDeferredGroup(deferred)
+	}
+
+	return out
+}
+
+var bootstrapPreconditionImplementors = []string{"BootstrapPrecondition"}
+
+func (ec *executionContext) _BootstrapPrecondition(ctx context.Context, sel ast.SelectionSet, obj *model.BootstrapPrecondition) graphql.Marshaler {
+	fields := graphql.CollectFields(ec.OperationContext, sel, bootstrapPreconditionImplementors)
+
+	out := graphql.NewFieldSet(fields)
+	deferred := graphql.NewDeferredGroup(ctx)
+	for i, field := range fields {
+		switch field.Name {
+		case "__typename":
+			out.Values[i] = graphql.MarshalString("BootstrapPrecondition")
+		case "name":
+			out.Values[i] = ec._BootstrapPrecondition_name(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "ok":
+			out.Values[i] = ec._BootstrapPrecondition_ok(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "message":
+			out.Values[i] = ec._BootstrapPrecondition_message(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "code":
+			out.Values[i] = ec._BootstrapPrecondition_code(ctx, field, obj)
+			if out.Values[i] == graphql.RequiredNull {
+				out.Invalids++
+			}
+		default:
+			panic("unknown field " + strconv.Quote(field.Name))
+		}
+	}
+	out.Dispatch(ctx)
+	if out.Invalids > 0 {
+		return graphql.Null
+	}
+
+	if n := len(deferred.Defers); n > 0 {
+		atomic.AddInt32(&ec.Deferred, int32(min(n, math.MaxInt32)))
+		ec.ProcessDeferredGroup(deferred)
+	}
+
+	return out
+}
+
 var bootstrapStatusChangeImplementors = []string{"BootstrapStatusChange"}
 
 func (ec *executionContext) _BootstrapStatusChange(ctx context.Context, sel ast.SelectionSet, obj *model.BootstrapStatusChange) graphql.Marshaler {
@@ -1727,6 +3075,11 @@ func (ec *executionContext) _BootstrapTransition(ctx context.Context, sel ast.Se
 			if out.Values[i] == graphql.RequiredNull {
 				out.Invalids++
 			}
+		case "until":
+			out.Values[i] = ec._BootstrapTransition_until(ctx, field, obj)
+			if out.Values[i] == graphql.RequiredNull {
+				out.Invalids++
+			}
 		default:
 			panic("unknown field " + strconv.Quote(field.Name))
 		}
@@ -1777,6 +3130,208 @@ func (ec *executionContext) _CancelBootstrapPayload(ctx context.Context, sel ast
 	return out
 }
 
+var orphanImplementors = []string{"Orphan"}
+
+func (ec *executionContext) _Orphan(ctx context.Context, sel ast.SelectionSet, obj *model.Orphan) graphql.Marshaler {
+	fields := graphql.CollectFields(ec.OperationContext, sel, orphanImplementors)
+
+	out := graphql.NewFieldSet(fields)
+	deferred := graphql.NewDeferredGroup(ctx)
+	for i, field := range fields {
+		switch field.Name {
+		case "__typename":
+			out.Values[i] = graphql.MarshalString("Orphan")
+		case "id":
+			out.Values[i] = ec._Orphan_id(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "tenantId":
+			out.Values[i] = ec._Orphan_tenantId(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "accountId":
+			out.Values[i] = ec._Orphan_accountId(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "kind":
+			out.Values[i] = ec._Orphan_kind(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "machineId":
+			out.Values[i] = ec._Orphan_machineId(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "operationId":
+			out.Values[i] = ec._Orphan_operationId(ctx, field, obj)
+			if out.Values[i] == graphql.RequiredNull {
+				out.Invalids++
+			}
+		case "bootstrapId":
+			out.Values[i] = ec._Orphan_bootstrapId(ctx, field, obj)
+			if out.Values[i] == graphql.RequiredNull {
+				out.Invalids++
+			}
+		case "hostId":
+			out.Values[i] = ec._Orphan_hostId(ctx, field, obj)
+			if out.Values[i] == graphql.RequiredNull {
+				out.Invalids++
+			}
+		case "price":
+			out.Values[i] = ec._Orphan_price(ctx, field, obj)
+			if out.Values[i] == graphql.RequiredNull {
+				out.Invalids++
+			}
+		case "firstSeenAt":
+			out.Values[i] = ec._Orphan_firstSeenAt(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "lastSeenAt":
+			out.Values[i] = ec._Orphan_lastSeenAt(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "resolvedAt":
+			out.Values[i] = ec._Orphan_resolvedAt(ctx, field, obj)
+			if out.Values[i] == graphql.RequiredNull {
+				out.Invalids++
+			}
+		default:
+			panic("unknown field " + strconv.Quote(field.Name))
+		}
+	}
+	out.Dispatch(ctx)
+	if out.Invalids > 0 {
+		return graphql.Null
+	}
+
+	if n := len(deferred.Defers); n > 0 {
+		atomic.AddInt32(&ec.Deferred, int32(min(n, math.MaxInt32)))
+		ec.ProcessDeferredGroup(deferred)
+	}
+
+	return out
+}
+
+var orphanConnectionImplementors = []string{"OrphanConnection"}
+
+func (ec *executionContext) _OrphanConnection(ctx context.Context, sel ast.SelectionSet, obj *model.Connection[model.Orphan]) graphql.Marshaler {
+	fields := graphql.CollectFields(ec.OperationContext, sel, orphanConnectionImplementors)
+
+	out := graphql.NewFieldSet(fields)
+	deferred := graphql.NewDeferredGroup(ctx)
+	for i, field := range fields {
+		switch field.Name {
+		case "__typename":
+			out.Values[i] = graphql.MarshalString("OrphanConnection")
+		case "edges":
+			out.Values[i] = ec._OrphanConnection_edges(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "nodes":
+			out.Values[i] = ec._OrphanConnection_nodes(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "pageInfo":
+			out.Values[i] = ec._OrphanConnection_pageInfo(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		default:
+			panic("unknown field " + strconv.Quote(field.Name))
+		}
+	}
+	out.Dispatch(ctx)
+	if out.Invalids > 0 {
+		return graphql.Null
+	}
+
+	if n := len(deferred.Defers); n > 0 {
+		atomic.AddInt32(&ec.Deferred, int32(min(n, math.MaxInt32)))
+		ec.ProcessDeferredGroup(deferred)
+	}
+
+	return out
+}
+
+var orphanEdgeImplementors = []string{"OrphanEdge"}
+
+func (ec *executionContext) _OrphanEdge(ctx context.Context, sel ast.SelectionSet, obj *model.Edge[model.Orphan]) graphql.Marshaler {
+	fields := graphql.CollectFields(ec.OperationContext, sel, orphanEdgeImplementors)
+
+	out := graphql.NewFieldSet(fields)
+	deferred := graphql.NewDeferredGroup(ctx)
+	for i, field := range fields {
+		switch field.Name {
+		case "__typename":
+			out.Values[i] = graphql.MarshalString("OrphanEdge")
+		case "cursor":
+			out.Values[i] = ec._OrphanEdge_cursor(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "node":
+			out.Values[i] = ec._OrphanEdge_node(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		default:
+			panic("unknown field " + strconv.Quote(field.Name))
+		}
+	}
+	out.Dispatch(ctx)
+	if out.Invalids > 0 {
+		return graphql.Null
+	}
+
+	if n := len(deferred.Defers); n > 0 {
+		atomic.AddInt32(&ec.Deferred, int32(min(n, math.MaxInt32)))
+		ec.ProcessDeferredGroup(deferred)
+	}
+
+	return out
+}
+
+var releaseMachinePayloadImplementors = []string{"ReleaseMachinePayload"}
+
+func (ec *executionContext) _ReleaseMachinePayload(ctx context.Context, sel ast.SelectionSet, obj *model.ReleaseMachinePayload) graphql.Marshaler {
+	fields := graphql.CollectFields(ec.OperationContext, sel, releaseMachinePayloadImplementors)
+
+	out := graphql.NewFieldSet(fields)
+	deferred := graphql.NewDeferredGroup(ctx)
+	for i, field := range fields {
+		switch field.Name {
+		case "__typename":
+			out.Values[i] = graphql.MarshalString("ReleaseMachinePayload")
+		case "orphan":
+			out.Values[i] = ec._ReleaseMachinePayload_orphan(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		default:
+			panic("unknown field " + strconv.Quote(field.Name))
+		}
+	}
+	out.Dispatch(ctx)
+	if out.Invalids > 0 {
+		return graphql.Null
+	}
+
+	if n := len(deferred.Defers); n > 0 {
+		atomic.AddInt32(&ec.Deferred, int32(min(n, math.MaxInt32)))
+		ec.ProcessDeferredGroup(deferred)
+	}
+
+	return out
+}
+
 var resolveClaimPayloadImplementors = []string{"ResolveClaimPayload"}
 
 func (ec *executionContext) _ResolveClaimPayload(ctx context.Context, sel ast.SelectionSet, obj *model.ResolveClaimPayload) graphql.Marshaler {
@@ -1790,6 +3345,44 @@ func (ec *executionContext) _ResolveClaimPayload(ctx context.Context, sel ast.Se
 			out.Values[i] = graphql.MarshalString("ResolveClaimPayload")
 		case "bootstrap":
 			out.Values[i] = ec._ResolveClaimPayload_bootstrap(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		default:
+			panic("unknown field " + strconv.Quote(field.Name))
+		}
+	}
+	out.Dispatch(ctx)
+	if out.Invalids > 0 {
+		return graphql.Null
+	}
+
+	if n := len(deferred.Defers); n > 0 {
+		atomic.AddInt32(&ec.Deferred, int32(min(n, math.MaxInt32)))
+		ec.ProcessDeferredGroup(deferred)
+	}
+
+	return out
+}
+
+var retryBootstrapPayloadImplementors = []string{"RetryBootstrapPayload"}
+
+func (ec *executionContext) _RetryBootstrapPayload(ctx context.Context, sel ast.SelectionSet, obj *model.RetryBootstrapPayload) graphql.Marshaler {
+	fields := graphql.CollectFields(ec.OperationContext, sel, retryBootstrapPayloadImplementors)
+
+	out := graphql.NewFieldSet(fields)
+	deferred := graphql.NewDeferredGroup(ctx)
+	for i, field := range fields {
+		switch field.Name {
+		case "__typename":
+			out.Values[i] = graphql.MarshalString("RetryBootstrapPayload")
+		case "bootstrap":
+			out.Values[i] = ec._RetryBootstrapPayload_bootstrap(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "replayed":
+			out.Values[i] = ec._RetryBootstrapPayload_replayed(ctx, field, obj)
 			if out.Values[i] == graphql.Null {
 				out.Invalids++
 			}
@@ -1938,6 +3531,40 @@ func (ec *executionContext) unmarshalNBootstrapMachineInput2betterᚋcomputeᚋm
 	return res, graphql.ErrorOnPath(ctx, err)
 }
 
+func (ec *executionContext) marshalNBootstrapPrecondition2ᚕᚖbetterᚋcomputeᚋmodelᚐBootstrapPreconditionᚄ(ctx context.Context, sel ast.SelectionSet, v []*model.BootstrapPrecondition) graphql.Marshaler {
+	ret := graphql.MarshalSliceConcurrently(ctx, len(v), 0, false, func(ctx context.Context, i int) graphql.Marshaler {
+		fc := graphql.GetFieldContext(ctx)
+		fc.Result = &v[i]
+		return ec.marshalNBootstrapPrecondition2ᚖbetterᚋcomputeᚋmodelᚐBootstrapPrecondition(ctx, sel, v[i])
+	})
+
+	for _, e := range ret {
+		if e == graphql.Null {
+			return graphql.Null
+		}
+	}
+
+	return ret
+}
+
+func (ec *executionContext) marshalNBootstrapPrecondition2ᚖbetterᚋcomputeᚋmodelᚐBootstrapPrecondition(ctx context.Context, sel ast.SelectionSet, v *model.BootstrapPrecondition) graphql.Marshaler {
+	if v == nil {
+		graphql.AddInvalidNullError(ctx, "BootstrapPrecondition!")
+		return graphql.Null
+	}
+	return ec._BootstrapPrecondition(ctx, sel, v)
+}
+
+func (ec *executionContext) unmarshalNBootstrapPreconditionName2betterᚋcomputeᚋmodelᚐBootstrapPreconditionName(ctx context.Context, v any) (model.BootstrapPreconditionName, error) {
+	var res model.BootstrapPreconditionName
+	err := res.UnmarshalGQL(v)
+	return res, graphql.ErrorOnPath(ctx, err)
+}
+
+func (ec *executionContext) marshalNBootstrapPreconditionName2betterᚋcomputeᚋmodelᚐBootstrapPreconditionName(ctx context.Context, sel ast.SelectionSet, v model.BootstrapPreconditionName) graphql.Marshaler {
+	return v
+}
+
 func (ec *executionContext) unmarshalNBootstrapStatus2betterᚋcomputeᚋmodelᚐBootstrapStatus(ctx context.Context, v any) (model.BootstrapStatus, error) {
 	tmp, err := graphql.UnmarshalString(v)
 	res := unmarshalNBootstrapStatus2betterᚋcomputeᚋmodelᚐBootstrapStatus[tmp]
@@ -2045,8 +3672,92 @@ var (
 	}
 )
 
+func (ec *executionContext) marshalNOrphan2ᚕᚖbetterᚋcomputeᚋmodelᚐOrphanᚄ(ctx context.Context, sel ast.SelectionSet, v []*model.Orphan) graphql.Marshaler {
+	ret := graphql.MarshalSliceConcurrently(ctx, len(v), 0, false, func(ctx context.Context, i int) graphql.Marshaler {
+		fc := graphql.GetFieldContext(ctx)
+		fc.Result = &v[i]
+		return ec.marshalNOrphan2ᚖbetterᚋcomputeᚋmodelᚐOrphan(ctx, sel, v[i])
+	})
+
+	for _, e := range ret {
+		if e == graphql.Null {
+			return graphql.Null
+		}
+	}
+
+	return ret
+}
+
+func (ec *executionContext) marshalNOrphan2ᚖbetterᚋcomputeᚋmodelᚐOrphan(ctx context.Context, sel ast.SelectionSet, v *model.Orphan) graphql.Marshaler {
+	if v == nil {
+		graphql.AddInvalidNullError(ctx, "Orphan!")
+		return graphql.Null
+	}
+	return ec._Orphan(ctx, sel, v)
+}
+
+func (ec *executionContext) marshalNOrphanEdge2ᚕᚖbetterᚋcomputeᚋmodelᚐEdgeᚄ(ctx context.Context, sel ast.SelectionSet, v []*model.Edge[model.Orphan]) graphql.Marshaler {
+	ret := graphql.MarshalSliceConcurrently(ctx, len(v), 0, false, func(ctx context.Context, i int) graphql.Marshaler {
+		fc := graphql.GetFieldContext(ctx)
+		fc.Result = &v[i]
+		return ec.marshalNOrphanEdge2ᚖbetterᚋcomputeᚋmodelᚐEdge(ctx, sel, v[i])
+	})
+
+	for _, e := range ret {
+		if e == graphql.Null {
+			return graphql.Null
+		}
+	}
+
+	return ret
+}
+
+func (ec *executionContext) marshalNOrphanEdge2ᚖbetterᚋcomputeᚋmodelᚐEdge(ctx context.Context, sel ast.SelectionSet, v *model.Edge[model.Orphan]) graphql.Marshaler {
+	if v == nil {
+		graphql.AddInvalidNullError(ctx, "OrphanEdge!")
+		return graphql.Null
+	}
+	return ec._OrphanEdge(ctx, sel, v)
+}
+
+func (ec *executionContext) unmarshalNOrphanKind2betterᚋcomputeᚋmodelᚐOrphanKind(ctx context.Context, v any) (model.OrphanKind, error) {
+	tmp, err := graphql.UnmarshalString(v)
+	res := unmarshalNOrphanKind2betterᚋcomputeᚋmodelᚐOrphanKind[tmp]
+	return res, graphql.ErrorOnPath(ctx, err)
+}
+
+func (ec *executionContext) marshalNOrphanKind2betterᚋcomputeᚋmodelᚐOrphanKind(ctx context.Context, sel ast.SelectionSet, v model.OrphanKind) graphql.Marshaler {
+	_ = sel
+	res := graphql.MarshalString(marshalNOrphanKind2betterᚋcomputeᚋmodelᚐOrphanKind[v])
+	if res == graphql.Null {
+		graphql.AddInvalidNullFromMarshaler(ctx, "OrphanKind!")
+	}
+	return res
+}
+
+var (
+	unmarshalNOrphanKind2betterᚋcomputeᚋmodelᚐOrphanKind = map[string]model.OrphanKind{
+		"NOT_OURS":  model.OrphanNotOurs,
+		"NOT_THERE": model.OrphanNotThere,
+	}
+	marshalNOrphanKind2betterᚋcomputeᚋmodelᚐOrphanKind = map[model.OrphanKind]string{
+		model.OrphanNotOurs:  "NOT_OURS",
+		model.OrphanNotThere: "NOT_THERE",
+	}
+)
+
+func (ec *executionContext) unmarshalNReleaseMachineInput2betterᚋcomputeᚋmodelᚐReleaseMachineInput(ctx context.Context, v any) (model.ReleaseMachineInput, error) {
+	res, err := ec.unmarshalInputReleaseMachineInput(ctx, v)
+	return res, graphql.ErrorOnPath(ctx, err)
+}
+
 func (ec *executionContext) unmarshalNResolveClaimInput2betterᚋcomputeᚋmodelᚐResolveClaimInput(ctx context.Context, v any) (model.ResolveClaimInput, error) {
 	res, err := ec.unmarshalInputResolveClaimInput(ctx, v)
+	return res, graphql.ErrorOnPath(ctx, err)
+}
+
+func (ec *executionContext) unmarshalNRetryBootstrapInput2betterᚋcomputeᚋmodelᚐRetryBootstrapInput(ctx context.Context, v any) (model.RetryBootstrapInput, error) {
+	res, err := ec.unmarshalInputRetryBootstrapInput(ctx, v)
 	return res, graphql.ErrorOnPath(ctx, err)
 }
 
@@ -2055,6 +3766,13 @@ func (ec *executionContext) marshalOBootstrap2ᚖbetterᚋcomputeᚋmodelᚐBoot
 		return graphql.Null
 	}
 	return ec._Bootstrap(ctx, sel, v)
+}
+
+func (ec *executionContext) marshalOBootstrapClaim2ᚖbetterᚋcomputeᚋmodelᚐBootstrapClaim(ctx context.Context, sel ast.SelectionSet, v *model.BootstrapClaim) graphql.Marshaler {
+	if v == nil {
+		return graphql.Null
+	}
+	return ec._BootstrapClaim(ctx, sel, v)
 }
 
 func (ec *executionContext) marshalOBootstrapConnection2ᚖbetterᚋcomputeᚋmodelᚐConnection(ctx context.Context, sel ast.SelectionSet, v *model.Connection[model.Bootstrap]) graphql.Marshaler {
@@ -2076,6 +3794,13 @@ func (ec *executionContext) marshalOBootstrapMachinePayload2ᚖbetterᚋcompute�
 		return graphql.Null
 	}
 	return ec._BootstrapMachinePayload(ctx, sel, v)
+}
+
+func (ec *executionContext) marshalOBootstrapPlan2ᚖbetterᚋcomputeᚋmodelᚐBootstrapPlan(ctx context.Context, sel ast.SelectionSet, v *model.BootstrapPlan) graphql.Marshaler {
+	if v == nil {
+		return graphql.Null
+	}
+	return ec._BootstrapPlan(ctx, sel, v)
 }
 
 func (ec *executionContext) unmarshalOBootstrapStatus2ᚕbetterᚋcomputeᚋmodelᚐBootstrapStatusᚄ(ctx context.Context, v any) ([]model.BootstrapStatus, error) {
@@ -2161,11 +3886,32 @@ func (ec *executionContext) marshalOCancelBootstrapPayload2ᚖbetterᚋcompute�
 	return ec._CancelBootstrapPayload(ctx, sel, v)
 }
 
+func (ec *executionContext) marshalOOrphanConnection2ᚖbetterᚋcomputeᚋmodelᚐConnection(ctx context.Context, sel ast.SelectionSet, v *model.Connection[model.Orphan]) graphql.Marshaler {
+	if v == nil {
+		return graphql.Null
+	}
+	return ec._OrphanConnection(ctx, sel, v)
+}
+
+func (ec *executionContext) marshalOReleaseMachinePayload2ᚖbetterᚋcomputeᚋmodelᚐReleaseMachinePayload(ctx context.Context, sel ast.SelectionSet, v *model.ReleaseMachinePayload) graphql.Marshaler {
+	if v == nil {
+		return graphql.Null
+	}
+	return ec._ReleaseMachinePayload(ctx, sel, v)
+}
+
 func (ec *executionContext) marshalOResolveClaimPayload2ᚖbetterᚋcomputeᚋmodelᚐResolveClaimPayload(ctx context.Context, sel ast.SelectionSet, v *model.ResolveClaimPayload) graphql.Marshaler {
 	if v == nil {
 		return graphql.Null
 	}
 	return ec._ResolveClaimPayload(ctx, sel, v)
+}
+
+func (ec *executionContext) marshalORetryBootstrapPayload2ᚖbetterᚋcomputeᚋmodelᚐRetryBootstrapPayload(ctx context.Context, sel ast.SelectionSet, v *model.RetryBootstrapPayload) graphql.Marshaler {
+	if v == nil {
+		return graphql.Null
+	}
+	return ec._RetryBootstrapPayload(ctx, sel, v)
 }
 
 // endregion ***************************** type.gotpl *****************************

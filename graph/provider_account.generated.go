@@ -75,6 +75,38 @@ func (ec *executionContext) field_ProviderAccount_offers_args(ctx context.Contex
 
 // region    **************************** field.gotpl *****************************
 
+func (ec *executionContext) _CheckProviderAccountPayload_providerAccount(ctx context.Context, field graphql.CollectedField, obj *model.CheckProviderAccountPayload) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_CheckProviderAccountPayload_providerAccount(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.ProviderAccount, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v *model.ProviderAccount) graphql.Marshaler {
+			return ec.marshalNProviderAccount2ᚖbetterᚋcomputeᚋmodelᚐProviderAccount(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_CheckProviderAccountPayload_providerAccount(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "CheckProviderAccountPayload",
+		Field:      field,
+		IsMethod:   false,
+		IsResolver: false,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.childFields_ProviderAccount(ctx, field)
+		},
+	}
+	return fc, nil
+}
+
 func (ec *executionContext) _CreateProviderAccountPayload_providerAccount(ctx context.Context, field graphql.CollectedField, obj *model.CreateProviderAccountPayload) (ret graphql.Marshaler) {
 	return graphql.ResolveField(
 		ctx,
@@ -369,6 +401,38 @@ func (ec *executionContext) fieldContext_ProviderAccount_updatedAt(_ context.Con
 	return graphql.NewScalarFieldContext("ProviderAccount", field, false, false, "Time")
 }
 
+func (ec *executionContext) _ProviderAccount_check(ctx context.Context, field graphql.CollectedField, obj *model.ProviderAccount) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_ProviderAccount_check(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Check, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v *model.ProviderAccountCheck) graphql.Marshaler {
+			return ec.marshalOProviderAccountCheck2ᚖbetterᚋcomputeᚋmodelᚐProviderAccountCheck(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_ProviderAccount_check(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "ProviderAccount",
+		Field:      field,
+		IsMethod:   false,
+		IsResolver: false,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.childFields_ProviderAccountCheck(ctx, field)
+		},
+	}
+	return fc, nil
+}
+
 func (ec *executionContext) _ProviderAccount_offers(ctx context.Context, field graphql.CollectedField, obj *model.ProviderAccount) (ret graphql.Marshaler) {
 	return graphql.ResolveField(
 		ctx,
@@ -510,6 +574,98 @@ func (ec *executionContext) resolveBatch_ProviderAccount_bootstraps(ctx context.
 		err,
 		"ProviderAccount.bootstraps",
 	)
+}
+
+func (ec *executionContext) _ProviderAccountCheck_ok(ctx context.Context, field graphql.CollectedField, obj *model.ProviderAccountCheck) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_ProviderAccountCheck_ok(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.OK, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v bool) graphql.Marshaler {
+			return ec.marshalNBoolean2bool(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_ProviderAccountCheck_ok(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("ProviderAccountCheck", field, false, false, "Boolean")
+}
+
+func (ec *executionContext) _ProviderAccountCheck_reason(ctx context.Context, field graphql.CollectedField, obj *model.ProviderAccountCheck) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_ProviderAccountCheck_reason(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Reason, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v *string) graphql.Marshaler {
+			return ec.marshalOString2ᚖstring(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_ProviderAccountCheck_reason(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("ProviderAccountCheck", field, false, false, "String")
+}
+
+func (ec *executionContext) _ProviderAccountCheck_message(ctx context.Context, field graphql.CollectedField, obj *model.ProviderAccountCheck) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_ProviderAccountCheck_message(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Message, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v string) graphql.Marshaler {
+			return ec.marshalNString2string(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_ProviderAccountCheck_message(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("ProviderAccountCheck", field, false, false, "String")
+}
+
+func (ec *executionContext) _ProviderAccountCheck_at(ctx context.Context, field graphql.CollectedField, obj *model.ProviderAccountCheck) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_ProviderAccountCheck_at(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.At, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v model.Time) graphql.Marshaler {
+			return ec.marshalNTime2betterᚋcomputeᚋmodelᚐTime(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_ProviderAccountCheck_at(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("ProviderAccountCheck", field, false, false, "Time")
 }
 
 func (ec *executionContext) _ProviderAccountConnection_edges(ctx context.Context, field graphql.CollectedField, obj *model.Connection[model.ProviderAccount]) (ret graphql.Marshaler) {
@@ -698,6 +854,55 @@ func (ec *executionContext) fieldContext_UpdateProviderAccountPayload_providerAc
 // endregion **************************** field.gotpl *****************************
 
 // region    **************************** input.gotpl *****************************
+
+func (ec *executionContext) unmarshalInputCheckProviderAccountInput(ctx context.Context, obj any) (model.CheckProviderAccountInput, error) {
+	var it model.CheckProviderAccountInput
+	if obj == nil {
+		return it, nil
+	}
+
+	asMap := map[string]any{}
+	for k, v := range obj.(map[string]any) {
+		asMap[k] = v
+	}
+
+	fieldsInOrder := [...]string{"tenantId", "accountId"}
+	for _, k := range fieldsInOrder {
+		v, ok := asMap[k]
+		if !ok {
+			continue
+		}
+		switch k {
+		case "tenantId":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("tenantId"))
+			data, err := ec.unmarshalNID2string(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.TenantID = data
+		case "accountId":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("accountId"))
+			data, err := ec.unmarshalNID2string(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.AccountID = data
+		}
+	}
+	return it, nil
+}
+
+// UnmarshalCheckProviderAccountInput unmarshals raw into the CheckProviderAccountInput input type, using the
+// unmarshaler bound to ctx's request. Call it from a resolver to decode an input
+// object that was not passed as a field argument.
+//
+// ctx must come from a gqlgen request; outside one there is no unmarshaler to use
+// and the returned error says so.
+func UnmarshalCheckProviderAccountInput(ctx context.Context, raw any) (model.CheckProviderAccountInput, error) {
+	var out model.CheckProviderAccountInput
+	err := graphql.UnmarshalNamedInputFromContext(ctx, "CheckProviderAccountInput", raw, &out)
+	return out, err
+}
 
 func (ec *executionContext) unmarshalInputCreateProviderAccountInput(ctx context.Context, obj any) (model.CreateProviderAccountInput, error) {
 	var it model.CreateProviderAccountInput
@@ -889,6 +1094,39 @@ func UnmarshalUpdateProviderAccountInput(ctx context.Context, raw any) (model.Up
 
 // region    **************************** object.gotpl ****************************
 
+var checkProviderAccountPayloadImplementors = []string{"CheckProviderAccountPayload"}
+
+func (ec *executionContext) _CheckProviderAccountPayload(ctx context.Context, sel ast.SelectionSet, obj *model.CheckProviderAccountPayload) graphql.Marshaler {
+	fields := graphql.CollectFields(ec.OperationContext, sel, checkProviderAccountPayloadImplementors)
+
+	out := graphql.NewFieldSet(fields)
+	deferred := graphql.NewDeferredGroup(ctx)
+	for i, field := range fields {
+		switch field.Name {
+		case "__typename":
+			out.Values[i] = graphql.MarshalString("CheckProviderAccountPayload")
+		case "providerAccount":
+			out.Values[i] = ec._CheckProviderAccountPayload_providerAccount(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		default:
+			panic("unknown field " + strconv.Quote(field.Name))
+		}
+	}
+	out.Dispatch(ctx)
+	if out.Invalids > 0 {
+		return graphql.Null
+	}
+
+	if n := len(deferred.Defers); n > 0 {
+		atomic.AddInt32(&ec.Deferred, int32(min(n, math.MaxInt32)))
+		ec.ProcessDeferredGroup(deferred)
+	}
+
+	return out
+}
+
 var createProviderAccountPayloadImplementors = []string{"CreateProviderAccountPayload"}
 
 func (ec *executionContext) _CreateProviderAccountPayload(ctx context.Context, sel ast.SelectionSet, obj *model.CreateProviderAccountPayload) graphql.Marshaler {
@@ -1017,6 +1255,11 @@ func (ec *executionContext) _ProviderAccount(ctx context.Context, sel ast.Select
 			if out.Values[i] == graphql.Null {
 				atomic.AddUint32(&out.Invalids, 1)
 			}
+		case "check":
+			out.Values[i] = ec._ProviderAccount_check(ctx, field, obj)
+			if out.Values[i] == graphql.RequiredNull {
+				atomic.AddUint32(&out.Invalids, 1)
+			}
 		case "offers":
 			out.ResolveConcurrently(ec.OperationContext, &deferred, i,
 				true, false,
@@ -1035,6 +1278,54 @@ func (ec *executionContext) _ProviderAccount(ctx context.Context, sel ast.Select
 				func(ctx context.Context) graphql.Marshaler {
 					return ec._ProviderAccount_bootstraps(ctx, field, obj)
 				})
+		default:
+			panic("unknown field " + strconv.Quote(field.Name))
+		}
+	}
+	out.Dispatch(ctx)
+	if out.Invalids > 0 {
+		return graphql.Null
+	}
+
+	if n := len(deferred.Defers); n > 0 {
+		atomic.AddInt32(&ec.Deferred, int32(min(n, math.MaxInt32)))
+		ec.ProcessDeferredGroup(deferred)
+	}
+
+	return out
+}
+
+var providerAccountCheckImplementors = []string{"ProviderAccountCheck"}
+
+func (ec *executionContext) _ProviderAccountCheck(ctx context.Context, sel ast.SelectionSet, obj *model.ProviderAccountCheck) graphql.Marshaler {
+	fields := graphql.CollectFields(ec.OperationContext, sel, providerAccountCheckImplementors)
+
+	out := graphql.NewFieldSet(fields)
+	deferred := graphql.NewDeferredGroup(ctx)
+	for i, field := range fields {
+		switch field.Name {
+		case "__typename":
+			out.Values[i] = graphql.MarshalString("ProviderAccountCheck")
+		case "ok":
+			out.Values[i] = ec._ProviderAccountCheck_ok(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "reason":
+			out.Values[i] = ec._ProviderAccountCheck_reason(ctx, field, obj)
+			if out.Values[i] == graphql.RequiredNull {
+				out.Invalids++
+			}
+		case "message":
+			out.Values[i] = ec._ProviderAccountCheck_message(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "at":
+			out.Values[i] = ec._ProviderAccountCheck_at(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
 		default:
 			panic("unknown field " + strconv.Quote(field.Name))
 		}
@@ -1170,6 +1461,11 @@ func (ec *executionContext) _UpdateProviderAccountPayload(ctx context.Context, s
 
 // region    ***************************** type.gotpl *****************************
 
+func (ec *executionContext) unmarshalNCheckProviderAccountInput2betterᚋcomputeᚋmodelᚐCheckProviderAccountInput(ctx context.Context, v any) (model.CheckProviderAccountInput, error) {
+	res, err := ec.unmarshalInputCheckProviderAccountInput(ctx, v)
+	return res, graphql.ErrorOnPath(ctx, err)
+}
+
 func (ec *executionContext) unmarshalNCreateProviderAccountInput2betterᚋcomputeᚋmodelᚐCreateProviderAccountInput(ctx context.Context, v any) (model.CreateProviderAccountInput, error) {
 	res, err := ec.unmarshalInputCreateProviderAccountInput(ctx, v)
 	return res, graphql.ErrorOnPath(ctx, err)
@@ -1234,6 +1530,13 @@ func (ec *executionContext) unmarshalNUpdateProviderAccountInput2betterᚋcomput
 	return res, graphql.ErrorOnPath(ctx, err)
 }
 
+func (ec *executionContext) marshalOCheckProviderAccountPayload2ᚖbetterᚋcomputeᚋmodelᚐCheckProviderAccountPayload(ctx context.Context, sel ast.SelectionSet, v *model.CheckProviderAccountPayload) graphql.Marshaler {
+	if v == nil {
+		return graphql.Null
+	}
+	return ec._CheckProviderAccountPayload(ctx, sel, v)
+}
+
 func (ec *executionContext) marshalOCreateProviderAccountPayload2ᚖbetterᚋcomputeᚋmodelᚐCreateProviderAccountPayload(ctx context.Context, sel ast.SelectionSet, v *model.CreateProviderAccountPayload) graphql.Marshaler {
 	if v == nil {
 		return graphql.Null
@@ -1253,6 +1556,13 @@ func (ec *executionContext) marshalOProviderAccount2ᚖbetterᚋcomputeᚋmodel�
 		return graphql.Null
 	}
 	return ec._ProviderAccount(ctx, sel, v)
+}
+
+func (ec *executionContext) marshalOProviderAccountCheck2ᚖbetterᚋcomputeᚋmodelᚐProviderAccountCheck(ctx context.Context, sel ast.SelectionSet, v *model.ProviderAccountCheck) graphql.Marshaler {
+	if v == nil {
+		return graphql.Null
+	}
+	return ec._ProviderAccountCheck(ctx, sel, v)
 }
 
 func (ec *executionContext) marshalOProviderAccountConnection2ᚖbetterᚋcomputeᚋmodelᚐConnection(ctx context.Context, sel ast.SelectionSet, v *model.Connection[model.ProviderAccount]) graphql.Marshaler {

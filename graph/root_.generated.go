@@ -23,6 +23,7 @@ type Config = graphql.Config[ResolverRoot, DirectiveRoot, ComplexityRoot]
 
 type ResolverRoot interface {
 	Bootstrap() BootstrapResolver
+	BootstrapClaim() BootstrapClaimResolver
 	Mutation() MutationResolver
 	Pool() PoolResolver
 	ProviderAccount() ProviderAccountResolver
@@ -92,6 +93,7 @@ type ComplexityRoot struct {
 		Account    func(childComplexity int) int
 		AccountID  func(childComplexity int) int
 		Attempt    func(childComplexity int) int
+		Claim      func(childComplexity int) int
 		Cleanup    func(childComplexity int) int
 		CreatedAt  func(childComplexity int) int
 		DeadlineAt func(childComplexity int) int
@@ -104,11 +106,23 @@ type ComplexityRoot struct {
 		OfferID    func(childComplexity int) int
 		Pool       func(childComplexity int) int
 		PoolID     func(childComplexity int) int
+		RetryOf    func(childComplexity int) int
 		Status     func(childComplexity int) int
 		Step       func(childComplexity int) int
 		TenantID   func(childComplexity int) int
 		UpdatedAt  func(childComplexity int) int
 		WaitReason func(childComplexity int) int
+	}
+
+	BootstrapClaim struct {
+		AttemptedAt func(childComplexity int) int
+		Candidates  func(childComplexity int) int
+		IntendedAt  func(childComplexity int) int
+		LastError   func(childComplexity int) int
+		OfferID     func(childComplexity int) int
+		OperationID func(childComplexity int) int
+		OrderRef    func(childComplexity int) int
+		Price       func(childComplexity int) int
 	}
 
 	BootstrapConnection struct {
@@ -133,6 +147,21 @@ type ComplexityRoot struct {
 		Replayed  func(childComplexity int) int
 	}
 
+	BootstrapPlan struct {
+		ExpectedMinutes func(childComplexity int) int
+		Preconditions   func(childComplexity int) int
+		Price           func(childComplexity int) int
+		Ready           func(childComplexity int) int
+		Wipes           func(childComplexity int) int
+	}
+
+	BootstrapPrecondition struct {
+		Code    func(childComplexity int) int
+		Message func(childComplexity int) int
+		Name    func(childComplexity int) int
+		Ok      func(childComplexity int) int
+	}
+
 	BootstrapStatusChange struct {
 		At        func(childComplexity int) int
 		Bootstrap func(childComplexity int) int
@@ -146,10 +175,15 @@ type ComplexityRoot struct {
 		From   func(childComplexity int) int
 		Reason func(childComplexity int) int
 		To     func(childComplexity int) int
+		Until  func(childComplexity int) int
 	}
 
 	CancelBootstrapPayload struct {
 		Bootstrap func(childComplexity int) int
+	}
+
+	CheckProviderAccountPayload struct {
+		ProviderAccount func(childComplexity int) int
 	}
 
 	CreateApiTokenPayload struct {
@@ -239,6 +273,7 @@ type ComplexityRoot struct {
 		ArchivePool           func(childComplexity int, input model.ArchivePoolInput) int
 		BootstrapMachine      func(childComplexity int, input model.BootstrapMachineInput) int
 		CancelBootstrap       func(childComplexity int, input model.CancelBootstrapInput) int
+		CheckProviderAccount  func(childComplexity int, input model.CheckProviderAccountInput) int
 		CreateAPIToken        func(childComplexity int, input model.CreateAPITokenInput) int
 		CreatePool            func(childComplexity int, input model.CreatePoolInput) int
 		CreateProviderAccount func(childComplexity int, input model.CreateProviderAccountInput) int
@@ -248,8 +283,10 @@ type ComplexityRoot struct {
 		DeleteSecret          func(childComplexity int, input model.DeleteSecretInput) int
 		GrantRole             func(childComplexity int, input model.GrantRoleInput) int
 		PutSecret             func(childComplexity int, input model.PutSecretInput) int
+		ReleaseMachine        func(childComplexity int, input model.ReleaseMachineInput) int
 		RemoveHost            func(childComplexity int, input model.RemoveHostInput) int
 		ResolveClaim          func(childComplexity int, input model.ResolveClaimInput) int
+		RetryBootstrap        func(childComplexity int, input model.RetryBootstrapInput) int
 		RevokeAPIToken        func(childComplexity int, input model.RevokeAPITokenInput) int
 		RevokeRole            func(childComplexity int, input model.RevokeRoleInput) int
 		UpdateProviderAccount func(childComplexity int, input model.UpdateProviderAccountInput) int
@@ -269,6 +306,32 @@ type ComplexityRoot struct {
 		ProviderRegion func(childComplexity int) int
 		Region         func(childComplexity int) int
 		VCPU           func(childComplexity int) int
+	}
+
+	Orphan struct {
+		AccountID   func(childComplexity int) int
+		BootstrapID func(childComplexity int) int
+		FirstSeenAt func(childComplexity int) int
+		HostID      func(childComplexity int) int
+		ID          func(childComplexity int) int
+		Kind        func(childComplexity int) int
+		LastSeenAt  func(childComplexity int) int
+		MachineID   func(childComplexity int) int
+		OperationID func(childComplexity int) int
+		Price       func(childComplexity int) int
+		ResolvedAt  func(childComplexity int) int
+		TenantID    func(childComplexity int) int
+	}
+
+	OrphanConnection struct {
+		Edges    func(childComplexity int) int
+		Nodes    func(childComplexity int) int
+		PageInfo func(childComplexity int) int
+	}
+
+	OrphanEdge struct {
+		Cursor func(childComplexity int) int
+		Node   func(childComplexity int) int
 	}
 
 	PageInfo struct {
@@ -319,6 +382,7 @@ type ComplexityRoot struct {
 
 	ProviderAccount struct {
 		Bootstraps func(childComplexity int, statuses []model.BootstrapStatus, first *int, after *string) int
+		Check      func(childComplexity int) int
 		Config     func(childComplexity int) int
 		CreatedAt  func(childComplexity int) int
 		ID         func(childComplexity int) int
@@ -329,6 +393,13 @@ type ComplexityRoot struct {
 		TenantID   func(childComplexity int) int
 		UpdatedAt  func(childComplexity int) int
 		Version    func(childComplexity int) int
+	}
+
+	ProviderAccountCheck struct {
+		At      func(childComplexity int) int
+		Message func(childComplexity int) int
+		OK      func(childComplexity int) int
+		Reason  func(childComplexity int) int
 	}
 
 	ProviderAccountConnection struct {
@@ -365,6 +436,8 @@ type ComplexityRoot struct {
 		Host             func(childComplexity int, tenantID string, hostID string) int
 		Node             func(childComplexity int, id string) int
 		Offers           func(childComplexity int, tenantID string, accountID string, query *model.OfferQuery) int
+		Orphans          func(childComplexity int, tenantID string, accountID *string, first *int, after *string) int
+		PlanBootstrap    func(childComplexity int, tenantID string, accountID string, poolID string, machineID *string, offerID *string) int
 		Pool             func(childComplexity int, tenantID string, poolID string) int
 		Pools            func(childComplexity int, tenantID string, includeArchived *bool, first *int, after *string) int
 		ProviderAccount  func(childComplexity int, tenantID string, accountID string) int
@@ -376,12 +449,21 @@ type ComplexityRoot struct {
 		Viewer           func(childComplexity int) int
 	}
 
+	ReleaseMachinePayload struct {
+		Orphan func(childComplexity int) int
+	}
+
 	RemoveHostPayload struct {
 		Host func(childComplexity int) int
 	}
 
 	ResolveClaimPayload struct {
 		Bootstrap func(childComplexity int) int
+	}
+
+	RetryBootstrapPayload struct {
+		Bootstrap func(childComplexity int) int
+		Replayed  func(childComplexity int) int
 	}
 
 	RevokeApiTokenPayload struct {
@@ -670,6 +752,12 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 		}
 
 		return e.ComplexityRoot.Bootstrap.Attempt(childComplexity), true
+	case "Bootstrap.claim":
+		if e.ComplexityRoot.Bootstrap.Claim == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Bootstrap.Claim(childComplexity), true
 	case "Bootstrap.cleanup":
 		if e.ComplexityRoot.Bootstrap.Cleanup == nil {
 			break
@@ -742,6 +830,12 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 		}
 
 		return e.ComplexityRoot.Bootstrap.PoolID(childComplexity), true
+	case "Bootstrap.retryOf":
+		if e.ComplexityRoot.Bootstrap.RetryOf == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Bootstrap.RetryOf(childComplexity), true
 	case "Bootstrap.status":
 		if e.ComplexityRoot.Bootstrap.Status == nil {
 			break
@@ -772,6 +866,55 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 		}
 
 		return e.ComplexityRoot.Bootstrap.WaitReason(childComplexity), true
+
+	case "BootstrapClaim.attemptedAt":
+		if e.ComplexityRoot.BootstrapClaim.AttemptedAt == nil {
+			break
+		}
+
+		return e.ComplexityRoot.BootstrapClaim.AttemptedAt(childComplexity), true
+	case "BootstrapClaim.candidates":
+		if e.ComplexityRoot.BootstrapClaim.Candidates == nil {
+			break
+		}
+
+		return e.ComplexityRoot.BootstrapClaim.Candidates(childComplexity), true
+	case "BootstrapClaim.intendedAt":
+		if e.ComplexityRoot.BootstrapClaim.IntendedAt == nil {
+			break
+		}
+
+		return e.ComplexityRoot.BootstrapClaim.IntendedAt(childComplexity), true
+	case "BootstrapClaim.lastError":
+		if e.ComplexityRoot.BootstrapClaim.LastError == nil {
+			break
+		}
+
+		return e.ComplexityRoot.BootstrapClaim.LastError(childComplexity), true
+	case "BootstrapClaim.offerId":
+		if e.ComplexityRoot.BootstrapClaim.OfferID == nil {
+			break
+		}
+
+		return e.ComplexityRoot.BootstrapClaim.OfferID(childComplexity), true
+	case "BootstrapClaim.operationId":
+		if e.ComplexityRoot.BootstrapClaim.OperationID == nil {
+			break
+		}
+
+		return e.ComplexityRoot.BootstrapClaim.OperationID(childComplexity), true
+	case "BootstrapClaim.orderRef":
+		if e.ComplexityRoot.BootstrapClaim.OrderRef == nil {
+			break
+		}
+
+		return e.ComplexityRoot.BootstrapClaim.OrderRef(childComplexity), true
+	case "BootstrapClaim.price":
+		if e.ComplexityRoot.BootstrapClaim.Price == nil {
+			break
+		}
+
+		return e.ComplexityRoot.BootstrapClaim.Price(childComplexity), true
 
 	case "BootstrapConnection.edges":
 		if e.ComplexityRoot.BootstrapConnection.Edges == nil {
@@ -837,6 +980,62 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 
 		return e.ComplexityRoot.BootstrapMachinePayload.Replayed(childComplexity), true
 
+	case "BootstrapPlan.expectedMinutes":
+		if e.ComplexityRoot.BootstrapPlan.ExpectedMinutes == nil {
+			break
+		}
+
+		return e.ComplexityRoot.BootstrapPlan.ExpectedMinutes(childComplexity), true
+	case "BootstrapPlan.preconditions":
+		if e.ComplexityRoot.BootstrapPlan.Preconditions == nil {
+			break
+		}
+
+		return e.ComplexityRoot.BootstrapPlan.Preconditions(childComplexity), true
+	case "BootstrapPlan.price":
+		if e.ComplexityRoot.BootstrapPlan.Price == nil {
+			break
+		}
+
+		return e.ComplexityRoot.BootstrapPlan.Price(childComplexity), true
+	case "BootstrapPlan.ready":
+		if e.ComplexityRoot.BootstrapPlan.Ready == nil {
+			break
+		}
+
+		return e.ComplexityRoot.BootstrapPlan.Ready(childComplexity), true
+	case "BootstrapPlan.wipes":
+		if e.ComplexityRoot.BootstrapPlan.Wipes == nil {
+			break
+		}
+
+		return e.ComplexityRoot.BootstrapPlan.Wipes(childComplexity), true
+
+	case "BootstrapPrecondition.code":
+		if e.ComplexityRoot.BootstrapPrecondition.Code == nil {
+			break
+		}
+
+		return e.ComplexityRoot.BootstrapPrecondition.Code(childComplexity), true
+	case "BootstrapPrecondition.message":
+		if e.ComplexityRoot.BootstrapPrecondition.Message == nil {
+			break
+		}
+
+		return e.ComplexityRoot.BootstrapPrecondition.Message(childComplexity), true
+	case "BootstrapPrecondition.name":
+		if e.ComplexityRoot.BootstrapPrecondition.Name == nil {
+			break
+		}
+
+		return e.ComplexityRoot.BootstrapPrecondition.Name(childComplexity), true
+	case "BootstrapPrecondition.ok":
+		if e.ComplexityRoot.BootstrapPrecondition.Ok == nil {
+			break
+		}
+
+		return e.ComplexityRoot.BootstrapPrecondition.Ok(childComplexity), true
+
 	case "BootstrapStatusChange.at":
 		if e.ComplexityRoot.BootstrapStatusChange.At == nil {
 			break
@@ -892,6 +1091,12 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 		}
 
 		return e.ComplexityRoot.BootstrapTransition.To(childComplexity), true
+	case "BootstrapTransition.until":
+		if e.ComplexityRoot.BootstrapTransition.Until == nil {
+			break
+		}
+
+		return e.ComplexityRoot.BootstrapTransition.Until(childComplexity), true
 
 	case "CancelBootstrapPayload.bootstrap":
 		if e.ComplexityRoot.CancelBootstrapPayload.Bootstrap == nil {
@@ -899,6 +1104,13 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 		}
 
 		return e.ComplexityRoot.CancelBootstrapPayload.Bootstrap(childComplexity), true
+
+	case "CheckProviderAccountPayload.providerAccount":
+		if e.ComplexityRoot.CheckProviderAccountPayload.ProviderAccount == nil {
+			break
+		}
+
+		return e.ComplexityRoot.CheckProviderAccountPayload.ProviderAccount(childComplexity), true
 
 	case "CreateApiTokenPayload.apiToken":
 		if e.ComplexityRoot.CreateApiTokenPayload.APIToken == nil {
@@ -1193,6 +1405,17 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 		}
 
 		return e.ComplexityRoot.Mutation.CancelBootstrap(childComplexity, args["input"].(model.CancelBootstrapInput)), true
+	case "Mutation.checkProviderAccount":
+		if e.ComplexityRoot.Mutation.CheckProviderAccount == nil {
+			break
+		}
+
+		args, err := ec.field_Mutation_checkProviderAccount_args(ctx, rawArgs)
+		if err != nil {
+			return 0, false
+		}
+
+		return e.ComplexityRoot.Mutation.CheckProviderAccount(childComplexity, args["input"].(model.CheckProviderAccountInput)), true
 	case "Mutation.createApiToken":
 		if e.ComplexityRoot.Mutation.CreateAPIToken == nil {
 			break
@@ -1292,6 +1515,17 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 		}
 
 		return e.ComplexityRoot.Mutation.PutSecret(childComplexity, args["input"].(model.PutSecretInput)), true
+	case "Mutation.releaseMachine":
+		if e.ComplexityRoot.Mutation.ReleaseMachine == nil {
+			break
+		}
+
+		args, err := ec.field_Mutation_releaseMachine_args(ctx, rawArgs)
+		if err != nil {
+			return 0, false
+		}
+
+		return e.ComplexityRoot.Mutation.ReleaseMachine(childComplexity, args["input"].(model.ReleaseMachineInput)), true
 	case "Mutation.removeHost":
 		if e.ComplexityRoot.Mutation.RemoveHost == nil {
 			break
@@ -1314,6 +1548,17 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 		}
 
 		return e.ComplexityRoot.Mutation.ResolveClaim(childComplexity, args["input"].(model.ResolveClaimInput)), true
+	case "Mutation.retryBootstrap":
+		if e.ComplexityRoot.Mutation.RetryBootstrap == nil {
+			break
+		}
+
+		args, err := ec.field_Mutation_retryBootstrap_args(ctx, rawArgs)
+		if err != nil {
+			return 0, false
+		}
+
+		return e.ComplexityRoot.Mutation.RetryBootstrap(childComplexity, args["input"].(model.RetryBootstrapInput)), true
 	case "Mutation.revokeApiToken":
 		if e.ComplexityRoot.Mutation.RevokeAPIToken == nil {
 			break
@@ -1426,6 +1671,111 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 		}
 
 		return e.ComplexityRoot.Offer.VCPU(childComplexity), true
+
+	case "Orphan.accountId":
+		if e.ComplexityRoot.Orphan.AccountID == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Orphan.AccountID(childComplexity), true
+	case "Orphan.bootstrapId":
+		if e.ComplexityRoot.Orphan.BootstrapID == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Orphan.BootstrapID(childComplexity), true
+	case "Orphan.firstSeenAt":
+		if e.ComplexityRoot.Orphan.FirstSeenAt == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Orphan.FirstSeenAt(childComplexity), true
+	case "Orphan.hostId":
+		if e.ComplexityRoot.Orphan.HostID == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Orphan.HostID(childComplexity), true
+	case "Orphan.id":
+		if e.ComplexityRoot.Orphan.ID == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Orphan.ID(childComplexity), true
+	case "Orphan.kind":
+		if e.ComplexityRoot.Orphan.Kind == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Orphan.Kind(childComplexity), true
+	case "Orphan.lastSeenAt":
+		if e.ComplexityRoot.Orphan.LastSeenAt == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Orphan.LastSeenAt(childComplexity), true
+	case "Orphan.machineId":
+		if e.ComplexityRoot.Orphan.MachineID == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Orphan.MachineID(childComplexity), true
+	case "Orphan.operationId":
+		if e.ComplexityRoot.Orphan.OperationID == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Orphan.OperationID(childComplexity), true
+	case "Orphan.price":
+		if e.ComplexityRoot.Orphan.Price == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Orphan.Price(childComplexity), true
+	case "Orphan.resolvedAt":
+		if e.ComplexityRoot.Orphan.ResolvedAt == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Orphan.ResolvedAt(childComplexity), true
+	case "Orphan.tenantId":
+		if e.ComplexityRoot.Orphan.TenantID == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Orphan.TenantID(childComplexity), true
+
+	case "OrphanConnection.edges":
+		if e.ComplexityRoot.OrphanConnection.Edges == nil {
+			break
+		}
+
+		return e.ComplexityRoot.OrphanConnection.Edges(childComplexity), true
+	case "OrphanConnection.nodes":
+		if e.ComplexityRoot.OrphanConnection.Nodes == nil {
+			break
+		}
+
+		return e.ComplexityRoot.OrphanConnection.Nodes(childComplexity), true
+	case "OrphanConnection.pageInfo":
+		if e.ComplexityRoot.OrphanConnection.PageInfo == nil {
+			break
+		}
+
+		return e.ComplexityRoot.OrphanConnection.PageInfo(childComplexity), true
+
+	case "OrphanEdge.cursor":
+		if e.ComplexityRoot.OrphanEdge.Cursor == nil {
+			break
+		}
+
+		return e.ComplexityRoot.OrphanEdge.Cursor(childComplexity), true
+	case "OrphanEdge.node":
+		if e.ComplexityRoot.OrphanEdge.Node == nil {
+			break
+		}
+
+		return e.ComplexityRoot.OrphanEdge.Node(childComplexity), true
 
 	case "PageInfo.endCursor":
 		if e.ComplexityRoot.PageInfo.EndCursor == nil {
@@ -1617,6 +1967,12 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 		}
 
 		return e.ComplexityRoot.ProviderAccount.Bootstraps(childComplexity, args["statuses"].([]model.BootstrapStatus), args["first"].(*int), args["after"].(*string)), true
+	case "ProviderAccount.check":
+		if e.ComplexityRoot.ProviderAccount.Check == nil {
+			break
+		}
+
+		return e.ComplexityRoot.ProviderAccount.Check(childComplexity), true
 	case "ProviderAccount.config":
 		if e.ComplexityRoot.ProviderAccount.Config == nil {
 			break
@@ -1682,6 +2038,31 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 		}
 
 		return e.ComplexityRoot.ProviderAccount.Version(childComplexity), true
+
+	case "ProviderAccountCheck.at":
+		if e.ComplexityRoot.ProviderAccountCheck.At == nil {
+			break
+		}
+
+		return e.ComplexityRoot.ProviderAccountCheck.At(childComplexity), true
+	case "ProviderAccountCheck.message":
+		if e.ComplexityRoot.ProviderAccountCheck.Message == nil {
+			break
+		}
+
+		return e.ComplexityRoot.ProviderAccountCheck.Message(childComplexity), true
+	case "ProviderAccountCheck.ok":
+		if e.ComplexityRoot.ProviderAccountCheck.OK == nil {
+			break
+		}
+
+		return e.ComplexityRoot.ProviderAccountCheck.OK(childComplexity), true
+	case "ProviderAccountCheck.reason":
+		if e.ComplexityRoot.ProviderAccountCheck.Reason == nil {
+			break
+		}
+
+		return e.ComplexityRoot.ProviderAccountCheck.Reason(childComplexity), true
 
 	case "ProviderAccountConnection.edges":
 		if e.ComplexityRoot.ProviderAccountConnection.Edges == nil {
@@ -1849,6 +2230,28 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 		}
 
 		return e.ComplexityRoot.Query.Offers(childComplexity, args["tenantId"].(string), args["accountId"].(string), args["query"].(*model.OfferQuery)), true
+	case "Query.orphans":
+		if e.ComplexityRoot.Query.Orphans == nil {
+			break
+		}
+
+		args, err := ec.field_Query_orphans_args(ctx, rawArgs)
+		if err != nil {
+			return 0, false
+		}
+
+		return e.ComplexityRoot.Query.Orphans(childComplexity, args["tenantId"].(string), args["accountId"].(*string), args["first"].(*int), args["after"].(*string)), true
+	case "Query.planBootstrap":
+		if e.ComplexityRoot.Query.PlanBootstrap == nil {
+			break
+		}
+
+		args, err := ec.field_Query_planBootstrap_args(ctx, rawArgs)
+		if err != nil {
+			return 0, false
+		}
+
+		return e.ComplexityRoot.Query.PlanBootstrap(childComplexity, args["tenantId"].(string), args["accountId"].(string), args["poolId"].(string), args["machineId"].(*string), args["offerId"].(*string)), true
 	case "Query.pool":
 		if e.ComplexityRoot.Query.Pool == nil {
 			break
@@ -1934,6 +2337,13 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 
 		return e.ComplexityRoot.Query.Viewer(childComplexity), true
 
+	case "ReleaseMachinePayload.orphan":
+		if e.ComplexityRoot.ReleaseMachinePayload.Orphan == nil {
+			break
+		}
+
+		return e.ComplexityRoot.ReleaseMachinePayload.Orphan(childComplexity), true
+
 	case "RemoveHostPayload.host":
 		if e.ComplexityRoot.RemoveHostPayload.Host == nil {
 			break
@@ -1947,6 +2357,19 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 		}
 
 		return e.ComplexityRoot.ResolveClaimPayload.Bootstrap(childComplexity), true
+
+	case "RetryBootstrapPayload.bootstrap":
+		if e.ComplexityRoot.RetryBootstrapPayload.Bootstrap == nil {
+			break
+		}
+
+		return e.ComplexityRoot.RetryBootstrapPayload.Bootstrap(childComplexity), true
+	case "RetryBootstrapPayload.replayed":
+		if e.ComplexityRoot.RetryBootstrapPayload.Replayed == nil {
+			break
+		}
+
+		return e.ComplexityRoot.RetryBootstrapPayload.Replayed(childComplexity), true
 
 	case "RevokeApiTokenPayload.apiToken":
 		if e.ComplexityRoot.RevokeApiTokenPayload.APIToken == nil {
@@ -2125,6 +2548,7 @@ func (e *executableSchema) Exec(ctx context.Context) graphql.ResponseHandler {
 			graphql.NewInputUnmarshaler("AuditEventFilter", ec.unmarshalInputAuditEventFilter),
 			graphql.NewInputUnmarshaler("BootstrapMachineInput", ec.unmarshalInputBootstrapMachineInput),
 			graphql.NewInputUnmarshaler("CancelBootstrapInput", ec.unmarshalInputCancelBootstrapInput),
+			graphql.NewInputUnmarshaler("CheckProviderAccountInput", ec.unmarshalInputCheckProviderAccountInput),
 			graphql.NewInputUnmarshaler("CreateApiTokenInput", ec.unmarshalInputCreateApiTokenInput),
 			graphql.NewInputUnmarshaler("CreatePoolInput", ec.unmarshalInputCreatePoolInput),
 			graphql.NewInputUnmarshaler("CreateProviderAccountInput", ec.unmarshalInputCreateProviderAccountInput),
@@ -2135,8 +2559,10 @@ func (e *executableSchema) Exec(ctx context.Context) graphql.ResponseHandler {
 			graphql.NewInputUnmarshaler("GrantRoleInput", ec.unmarshalInputGrantRoleInput),
 			graphql.NewInputUnmarshaler("OfferQuery", ec.unmarshalInputOfferQuery),
 			graphql.NewInputUnmarshaler("PutSecretInput", ec.unmarshalInputPutSecretInput),
+			graphql.NewInputUnmarshaler("ReleaseMachineInput", ec.unmarshalInputReleaseMachineInput),
 			graphql.NewInputUnmarshaler("RemoveHostInput", ec.unmarshalInputRemoveHostInput),
 			graphql.NewInputUnmarshaler("ResolveClaimInput", ec.unmarshalInputResolveClaimInput),
+			graphql.NewInputUnmarshaler("RetryBootstrapInput", ec.unmarshalInputRetryBootstrapInput),
 			graphql.NewInputUnmarshaler("RevokeApiTokenInput", ec.unmarshalInputRevokeApiTokenInput),
 			graphql.NewInputUnmarshaler("RevokeRoleInput", ec.unmarshalInputRevokeRoleInput),
 			graphql.NewInputUnmarshaler("UpdateProviderAccountInput", ec.unmarshalInputUpdateProviderAccountInput),
@@ -2486,6 +2912,175 @@ input AuditEventFilter {
     "The ` + "`" + `endCursor` + "`" + ` of the page before."
     after: String
   ): BootstrapConnection
+  """
+  What a bootstrap with these arguments would do, without doing it: its price, what it wipes, how long it is likely to take, and what stands in its
+  way. It calls the provider and changes nothing. Needs compute:providers:manage on the account.
+  """
+  planBootstrap(
+    "The tenant that owns account and pool."
+    tenantId: ID!
+    "The account that the machine would come through."
+    accountId: ID!
+    "The pool that the host would belong to."
+    poolId: ID!
+    "A machine that the account has. Exactly one of ` + "`" + `machineId` + "`" + ` and ` + "`" + `offerId` + "`" + `."
+    machineId: ID
+    "An offer to order a machine from."
+    offerId: ID
+  ): BootstrapPlan
+  """
+  Machines that the sweep found without an owner, on either side: at the provider without a run or host of ours, or ours without a machine at
+  the provider. Newest first. Needs compute:providers:read on the tenant, or on single accounts: then just theirs.
+  """
+  orphans(
+    "The tenant that owns the accounts."
+    tenantId: ID!
+    "Only those of this account."
+    accountId: ID
+    "How many at most, 1 to 100."
+    first: Int = 50
+    "The ` + "`" + `endCursor` + "`" + ` of the page before."
+    after: String
+  ): OrphanConnection
+}
+
+"""
+What a bootstrap would do.
+"""
+type BootstrapPlan {
+  "What the order would cost; null for a named machine, and where the provider does not tell."
+  price: Price
+  "What would be lost, one sentence each; empty where nothing is."
+  wipes: [String!]!
+  "How many minutes it usually takes from the request to ` + "`" + `joined` + "`" + `; null where nothing is known."
+  expectedMinutes: Int
+  "What must hold, in the order in which a bootstrap checks it."
+  preconditions: [BootstrapPrecondition!]!
+  "True when every precondition holds."
+  ready: Boolean!
+}
+
+"""
+Something that must hold before a bootstrap can start.
+"""
+type BootstrapPrecondition {
+  "What is checked, for programs."
+  name: BootstrapPreconditionName!
+  "Whether it holds."
+  ok: Boolean!
+  "What was found, for people."
+  message: String!
+  "The code that a bootstrap would be refused with, or the reason that it would fail with; null when it holds."
+  code: String
+}
+
+"""
+What is checked before a bootstrap.
+"""
+enum BootstrapPreconditionName {
+  "This server is set up for bootstraps."
+  SERVER
+  "The account exists."
+  ACCOUNT
+  "The provider can do what the bootstrap needs."
+  CAPABILITIES
+  "The pool exists, is not archived and takes hosts."
+  POOL
+  "The provider answers and takes the account's credentials."
+  CREDENTIALS
+  "The machine exists, or the offer is sold and there are some left."
+  AVAILABILITY
+  "The machine is in no other bootstrap and is no host."
+  MACHINE_FREE
+  "The tenant may order more machines at this hour."
+  ORDER_LIMIT
+}
+
+"""
+A machine without an owner on one of the two sides.
+"""
+type Orphan {
+  "` + "`" + `orph_` + "`" + ` and 26 characters."
+  id: ID!
+  "The tenant that owns the account."
+  tenantId: ID!
+  "The account that it was seen through."
+  accountId: ID!
+  "Which side has no owner."
+  kind: OrphanKind!
+  "The machine's id at the provider."
+  machineId: ID!
+  "The operation id that the machine carries; null when it carries none of ours."
+  operationId: String
+  "The bootstrap that it belongs to or belonged to; null when none is known."
+  bootstrapId: ID
+  "The host that it is; null when it is none."
+  hostId: ID
+  "What it costs; null when it is not known."
+  price: Price
+  "When it was first seen like that."
+  firstSeenAt: Time!
+  "When it was last seen like that."
+  lastSeenAt: Time!
+  "When it was released on a person's word, or was seen with an owner again; null while it is open."
+  resolvedAt: Time
+}
+
+"""
+Which side has no owner.
+"""
+enum OrphanKind {
+  "The provider has a machine that carries an operation id of this server, and no run or host of ours owns it."
+  NOT_OURS
+  "A run or host of ours has a machine that the provider does not have."
+  NOT_THERE
+}
+
+"""
+A page of orphans.
+"""
+type OrphanConnection {
+  "The orphans with their cursors."
+  edges: [OrphanEdge!]!
+  "The orphans alone."
+  nodes: [Orphan!]!
+  "Where the page stands."
+  pageInfo: PageInfo!
+}
+
+"""
+An orphan in a page.
+"""
+type OrphanEdge {
+  "The orphan's place, to be given as ` + "`" + `after` + "`" + `."
+  cursor: String!
+  "The orphan."
+  node: Orphan!
+}
+
+"""
+What is known of the order of a bootstrap that names an offer.
+"""
+type BootstrapClaim {
+  "The id that the order carries at the provider, as client token, name or label."
+  operationId: String!
+  "The offer that was meant."
+  offerId: ID!
+  "What the offer cost when it was meant; null when it was not known."
+  price: Price
+  "When it was decided to order."
+  intendedAt: Time
+  "When the order was last sent; null when it was not, or surely had no effect."
+  attemptedAt: Time
+  "The provider's own name for the order; null when there is none."
+  orderRef: String
+  "What the provider said last; empty when all went well."
+  lastError: String!
+  """
+  Machines of the account that no run or host of ours holds, for the person who resolves the claim: one of them may be the one. Asked live; empty unless
+  ` + "`" + `waitReason` + "`" + ` is CLAIM_UNCERTAIN.
+  """
+  candidates: [Machine!]
 }
 
 """
@@ -2628,6 +3223,10 @@ type Bootstrap implements Node {
   pool: Pool!
   "Every state it has entered, oldest first."
   history: [BootstrapTransition!]!
+  "What is known of its order; null when it named a machine."
+  claim: BootstrapClaim
+  "The failed bootstrap that it tries again; null when it is none's repeat."
+  retryOf: ID
 }
 
 """
@@ -2642,6 +3241,8 @@ type BootstrapTransition {
   at: Time!
   "Why, where there is more to say than the states do."
   reason: String
+  "When it left the state that it entered; null while it is in it."
+  until: Time
 }
 
 """
@@ -2734,7 +3335,67 @@ type ResolveClaimPayload {
   bootstrap: Bootstrap!
 }
 
+"""
+Which failed bootstrap to try again.
+"""
+input RetryBootstrapInput {
+  "The tenant that owns it."
+  tenantId: ID!
+  "The failed bootstrap's id."
+  bootstrapId: ID!
+  "Makes a repeat return the bootstrap that the first call started: ` + "`" + `^[A-Za-z0-9._:-]{1,128}$` + "`" + `. Kept per tenant and caller."
+  idempotencyKey: String!
+}
+
+"""
+The bootstrap that tries again.
+"""
+type RetryBootstrapPayload {
+  "The new bootstrap; its ` + "`" + `retryOf` + "`" + ` is the failed one."
+  bootstrap: Bootstrap!
+  "True when an earlier call with the same key had started it."
+  replayed: Boolean!
+}
+
+"""
+Which machine to give back to its provider, on a person's word.
+"""
+input ReleaseMachineInput {
+  "The tenant that owns the account."
+  tenantId: ID!
+  "The orphan's id, ` + "`" + `orph_...` + "`" + `."
+  orphanId: ID!
+  "The machine's id, said again, so that a slip of the orphan's id costs no machine."
+  machineId: ID!
+}
+
+"""
+The machine that is being given back.
+"""
+type ReleaseMachinePayload {
+  "The orphan."
+  orphan: Orphan!
+}
+
 extend type Mutation {
+  """
+  Starts a new bootstrap on the machine of a failed one, with the same account and pool. Needs compute:providers:manage on the account. Again with the
+  same key it gives the new bootstrap with its state of now. NOT_FOUND, INVALID_STATE unless the old one failed and its machine is still there to be
+  used, and else as bootstrapMachine.
+  """
+  retryBootstrap(
+    "Which bootstrap to try again."
+    input: RetryBootstrapInput!
+  ): RetryBootstrapPayload
+  """
+  Gives a machine back to its provider that the sweep found without an owner. It costs the machine and what is on it. Needs
+  compute:providers:manage on the account. NOT_FOUND when there is no such orphan, INVALID_STATE when it has an owner again or is not at the provider,
+  INVALID_INPUT when the machine is not the orphan's. Again it changes nothing.
+  """
+  releaseMachine(
+    "Which machine to give back."
+    input: ReleaseMachineInput!
+  ): ReleaseMachinePayload
   """
   Starts a bootstrap. Needs compute:providers:manage on the account. Again with the same key it gives the bootstrap with its state of
   now. INVALID_CONFIG when this server is not set up for it, UNSUPPORTED when the provider cannot do it, NOT_FOUND for account or
@@ -3318,6 +3979,8 @@ type ProviderAccount implements Node {
   createdAt: Time!
   "When it was last changed."
   updatedAt: Time!
+  "How the last check of the credentials ended; null before the first, and after an update."
+  check: ProviderAccountCheck
   "What the provider offers now, asked live, in the order of ` + "`" + `Query.offers` + "`" + `."
   offers(
     "Which offers to show."
@@ -3453,6 +4116,47 @@ extend type Mutation {
     "Which account to delete."
     input: DeleteProviderAccountInput!
   ): DeleteProviderAccountPayload
+  """
+  Asks the provider whether it takes the account's credentials, by the cheapest read that it has, and keeps the answer as the account's ` + "`" + `check` + "`" + `. An
+  account that the provider had refused is used again from here on. Needs compute:providers:manage on the account. NOT_FOUND when there is none. A
+  provider that refuses or cannot be reached is an answer, no error.
+  """
+  checkProviderAccount(
+    "Which account to check."
+    input: CheckProviderAccountInput!
+  ): CheckProviderAccountPayload
+}
+
+"""
+Which account to check.
+"""
+input CheckProviderAccountInput {
+  "The tenant that owns it."
+  tenantId: ID!
+  "The account's id."
+  accountId: ID!
+}
+
+"""
+The account with the answer.
+"""
+type CheckProviderAccountPayload {
+  "The account; its ` + "`" + `check` + "`" + ` is the answer."
+  providerAccount: ProviderAccount!
+}
+
+"""
+How a check of an account's credentials ended.
+"""
+type ProviderAccountCheck {
+  "Whether the provider took them."
+  ok: Boolean!
+  "Why not, one of the reasons of PROVIDER_ERROR; null when it did."
+  reason: String
+  "What the provider said, for people; empty when it took them."
+  message: String!
+  "When it was asked."
+  at: Time!
 }
 `, BuiltIn: false},
 	{Name: "../schema/schema.graphqls", Input: `"""
@@ -3980,8 +4684,34 @@ func (ec *executionContext) childFields_Bootstrap(ctx context.Context, field gra
 		return ec.fieldContext_Bootstrap_pool(ctx, field)
 	case "history":
 		return ec.fieldContext_Bootstrap_history(ctx, field)
+	case "claim":
+		return ec.fieldContext_Bootstrap_claim(ctx, field)
+	case "retryOf":
+		return ec.fieldContext_Bootstrap_retryOf(ctx, field)
 	}
 	return nil, fmt.Errorf("no field named %q was found under type Bootstrap", field.Name)
+}
+
+func (ec *executionContext) childFields_BootstrapClaim(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+	switch field.Name {
+	case "operationId":
+		return ec.fieldContext_BootstrapClaim_operationId(ctx, field)
+	case "offerId":
+		return ec.fieldContext_BootstrapClaim_offerId(ctx, field)
+	case "price":
+		return ec.fieldContext_BootstrapClaim_price(ctx, field)
+	case "intendedAt":
+		return ec.fieldContext_BootstrapClaim_intendedAt(ctx, field)
+	case "attemptedAt":
+		return ec.fieldContext_BootstrapClaim_attemptedAt(ctx, field)
+	case "orderRef":
+		return ec.fieldContext_BootstrapClaim_orderRef(ctx, field)
+	case "lastError":
+		return ec.fieldContext_BootstrapClaim_lastError(ctx, field)
+	case "candidates":
+		return ec.fieldContext_BootstrapClaim_candidates(ctx, field)
+	}
+	return nil, fmt.Errorf("no field named %q was found under type BootstrapClaim", field.Name)
 }
 
 func (ec *executionContext) childFields_BootstrapConnection(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
@@ -4028,6 +4758,36 @@ func (ec *executionContext) childFields_BootstrapMachinePayload(ctx context.Cont
 	return nil, fmt.Errorf("no field named %q was found under type BootstrapMachinePayload", field.Name)
 }
 
+func (ec *executionContext) childFields_BootstrapPlan(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+	switch field.Name {
+	case "price":
+		return ec.fieldContext_BootstrapPlan_price(ctx, field)
+	case "wipes":
+		return ec.fieldContext_BootstrapPlan_wipes(ctx, field)
+	case "expectedMinutes":
+		return ec.fieldContext_BootstrapPlan_expectedMinutes(ctx, field)
+	case "preconditions":
+		return ec.fieldContext_BootstrapPlan_preconditions(ctx, field)
+	case "ready":
+		return ec.fieldContext_BootstrapPlan_ready(ctx, field)
+	}
+	return nil, fmt.Errorf("no field named %q was found under type BootstrapPlan", field.Name)
+}
+
+func (ec *executionContext) childFields_BootstrapPrecondition(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+	switch field.Name {
+	case "name":
+		return ec.fieldContext_BootstrapPrecondition_name(ctx, field)
+	case "ok":
+		return ec.fieldContext_BootstrapPrecondition_ok(ctx, field)
+	case "message":
+		return ec.fieldContext_BootstrapPrecondition_message(ctx, field)
+	case "code":
+		return ec.fieldContext_BootstrapPrecondition_code(ctx, field)
+	}
+	return nil, fmt.Errorf("no field named %q was found under type BootstrapPrecondition", field.Name)
+}
+
 func (ec *executionContext) childFields_BootstrapStatusChange(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
 	switch field.Name {
 	case "cursor":
@@ -4054,6 +4814,8 @@ func (ec *executionContext) childFields_BootstrapTransition(ctx context.Context,
 		return ec.fieldContext_BootstrapTransition_at(ctx, field)
 	case "reason":
 		return ec.fieldContext_BootstrapTransition_reason(ctx, field)
+	case "until":
+		return ec.fieldContext_BootstrapTransition_until(ctx, field)
 	}
 	return nil, fmt.Errorf("no field named %q was found under type BootstrapTransition", field.Name)
 }
@@ -4064,6 +4826,14 @@ func (ec *executionContext) childFields_CancelBootstrapPayload(ctx context.Conte
 		return ec.fieldContext_CancelBootstrapPayload_bootstrap(ctx, field)
 	}
 	return nil, fmt.Errorf("no field named %q was found under type CancelBootstrapPayload", field.Name)
+}
+
+func (ec *executionContext) childFields_CheckProviderAccountPayload(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+	switch field.Name {
+	case "providerAccount":
+		return ec.fieldContext_CheckProviderAccountPayload_providerAccount(ctx, field)
+	}
+	return nil, fmt.Errorf("no field named %q was found under type CheckProviderAccountPayload", field.Name)
 }
 
 func (ec *executionContext) childFields_CreateApiTokenPayload(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
@@ -4264,6 +5034,58 @@ func (ec *executionContext) childFields_Offer(ctx context.Context, field graphql
 	return nil, fmt.Errorf("no field named %q was found under type Offer", field.Name)
 }
 
+func (ec *executionContext) childFields_Orphan(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+	switch field.Name {
+	case "id":
+		return ec.fieldContext_Orphan_id(ctx, field)
+	case "tenantId":
+		return ec.fieldContext_Orphan_tenantId(ctx, field)
+	case "accountId":
+		return ec.fieldContext_Orphan_accountId(ctx, field)
+	case "kind":
+		return ec.fieldContext_Orphan_kind(ctx, field)
+	case "machineId":
+		return ec.fieldContext_Orphan_machineId(ctx, field)
+	case "operationId":
+		return ec.fieldContext_Orphan_operationId(ctx, field)
+	case "bootstrapId":
+		return ec.fieldContext_Orphan_bootstrapId(ctx, field)
+	case "hostId":
+		return ec.fieldContext_Orphan_hostId(ctx, field)
+	case "price":
+		return ec.fieldContext_Orphan_price(ctx, field)
+	case "firstSeenAt":
+		return ec.fieldContext_Orphan_firstSeenAt(ctx, field)
+	case "lastSeenAt":
+		return ec.fieldContext_Orphan_lastSeenAt(ctx, field)
+	case "resolvedAt":
+		return ec.fieldContext_Orphan_resolvedAt(ctx, field)
+	}
+	return nil, fmt.Errorf("no field named %q was found under type Orphan", field.Name)
+}
+
+func (ec *executionContext) childFields_OrphanConnection(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+	switch field.Name {
+	case "edges":
+		return ec.fieldContext_OrphanConnection_edges(ctx, field)
+	case "nodes":
+		return ec.fieldContext_OrphanConnection_nodes(ctx, field)
+	case "pageInfo":
+		return ec.fieldContext_OrphanConnection_pageInfo(ctx, field)
+	}
+	return nil, fmt.Errorf("no field named %q was found under type OrphanConnection", field.Name)
+}
+
+func (ec *executionContext) childFields_OrphanEdge(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+	switch field.Name {
+	case "cursor":
+		return ec.fieldContext_OrphanEdge_cursor(ctx, field)
+	case "node":
+		return ec.fieldContext_OrphanEdge_node(ctx, field)
+	}
+	return nil, fmt.Errorf("no field named %q was found under type OrphanEdge", field.Name)
+}
+
 func (ec *executionContext) childFields_PageInfo(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
 	switch field.Name {
 	case "hasNextPage":
@@ -4374,6 +5196,8 @@ func (ec *executionContext) childFields_ProviderAccount(ctx context.Context, fie
 		return ec.fieldContext_ProviderAccount_createdAt(ctx, field)
 	case "updatedAt":
 		return ec.fieldContext_ProviderAccount_updatedAt(ctx, field)
+	case "check":
+		return ec.fieldContext_ProviderAccount_check(ctx, field)
 	case "offers":
 		return ec.fieldContext_ProviderAccount_offers(ctx, field)
 	case "machines":
@@ -4382,6 +5206,20 @@ func (ec *executionContext) childFields_ProviderAccount(ctx context.Context, fie
 		return ec.fieldContext_ProviderAccount_bootstraps(ctx, field)
 	}
 	return nil, fmt.Errorf("no field named %q was found under type ProviderAccount", field.Name)
+}
+
+func (ec *executionContext) childFields_ProviderAccountCheck(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+	switch field.Name {
+	case "ok":
+		return ec.fieldContext_ProviderAccountCheck_ok(ctx, field)
+	case "reason":
+		return ec.fieldContext_ProviderAccountCheck_reason(ctx, field)
+	case "message":
+		return ec.fieldContext_ProviderAccountCheck_message(ctx, field)
+	case "at":
+		return ec.fieldContext_ProviderAccountCheck_at(ctx, field)
+	}
+	return nil, fmt.Errorf("no field named %q was found under type ProviderAccountCheck", field.Name)
 }
 
 func (ec *executionContext) childFields_ProviderAccountConnection(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
@@ -4436,6 +5274,14 @@ func (ec *executionContext) childFields_PutSecretPayload(ctx context.Context, fi
 	return nil, fmt.Errorf("no field named %q was found under type PutSecretPayload", field.Name)
 }
 
+func (ec *executionContext) childFields_ReleaseMachinePayload(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+	switch field.Name {
+	case "orphan":
+		return ec.fieldContext_ReleaseMachinePayload_orphan(ctx, field)
+	}
+	return nil, fmt.Errorf("no field named %q was found under type ReleaseMachinePayload", field.Name)
+}
+
 func (ec *executionContext) childFields_RemoveHostPayload(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
 	switch field.Name {
 	case "host":
@@ -4450,6 +5296,16 @@ func (ec *executionContext) childFields_ResolveClaimPayload(ctx context.Context,
 		return ec.fieldContext_ResolveClaimPayload_bootstrap(ctx, field)
 	}
 	return nil, fmt.Errorf("no field named %q was found under type ResolveClaimPayload", field.Name)
+}
+
+func (ec *executionContext) childFields_RetryBootstrapPayload(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+	switch field.Name {
+	case "bootstrap":
+		return ec.fieldContext_RetryBootstrapPayload_bootstrap(ctx, field)
+	case "replayed":
+		return ec.fieldContext_RetryBootstrapPayload_replayed(ctx, field)
+	}
+	return nil, fmt.Errorf("no field named %q was found under type RetryBootstrapPayload", field.Name)
 }
 
 func (ec *executionContext) childFields_RevokeApiTokenPayload(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {

@@ -100,6 +100,7 @@ type Bootstrap struct {
 	UpdatedAt  Time              `bun:"updated_at" json:"updatedAt"`
 	DeadlineAt *Time             `bun:"deadline_at" json:"deadlineAt"`
 	JoinedAt   *Time             `bun:"joined_at" json:"joinedAt"`
+	RetryOf    *string           `bun:"-" json:"-"` // the failed run that it tries again; not on REST
 
 	Siblings *Siblings[Bootstrap] `bun:"-" json:"-"` // nil for one that was read alone
 }
@@ -119,7 +120,52 @@ type BootstrapTransition struct {
 	To     BootstrapStatus  `bun:"to_status" json:"to"`
 	At     Time             `bun:"at" json:"at"`
 	Reason *string          `bun:"reason" json:"reason"`
+	Until  *Time            `bun:"until,scanonly" json:"until"` // when it left To; nil while it is in it
 }
+
+// BootstrapClaim is what is known of a run's order.
+type BootstrapClaim struct {
+	OperationID string
+	OfferID     string
+	Price       *Price
+	IntendedAt  *Time
+	AttemptedAt *Time
+	OrderRef    *string
+	LastError   string
+
+	Run *Bootstrap // whose order it is
+}
+
+// OrphanKind says which side has no owner.
+type OrphanKind string
+
+// The kinds of orphans.
+const (
+	OrphanNotOurs  OrphanKind = "not-ours"  // at the provider, with an operation id of ours, and nothing of ours owns it
+	OrphanNotThere OrphanKind = "not-there" // ours, and not at the provider
+)
+
+// Orphan is a machine without an owner on one of the two sides.
+type Orphan struct {
+	ID          string     `bun:"id,pk" json:"id"`
+	TenantID    string     `bun:"tenant_id" json:"tenantId"`
+	AccountID   string     `bun:"account_id" json:"accountId"`
+	Kind        OrphanKind `bun:"kind" json:"kind"`
+	MachineID   string     `bun:"machine_id" json:"machineId"`
+	OperationID *string    `bun:"operation_id" json:"operationId"`
+	BootstrapID *string    `bun:"bootstrap_id" json:"bootstrapId"`
+	HostID      *string    `bun:"host_id" json:"hostId"`
+	Price       *Price     `bun:"price,type:jsonb" json:"price"`
+	FirstSeenAt Time       `bun:"first_seen_at" json:"firstSeenAt"`
+	LastSeenAt  Time       `bun:"last_seen_at" json:"lastSeenAt"`
+	ResolvedAt  *Time      `bun:"resolved_at" json:"resolvedAt"`
+}
+
+// OrphanConnection is a page of orphans.
+type OrphanConnection = Connection[Orphan]
+
+// OrphanEdge is an orphan in a page.
+type OrphanEdge = Edge[Orphan]
 
 // BootstrapStatusChange is one message of a stream of transitions.
 type BootstrapStatusChange struct {

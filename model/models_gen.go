@@ -2,6 +2,13 @@
 
 package model
 
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"strconv"
+)
+
 // Which pool to archive.
 type ArchivePoolInput struct {
 	// The tenant that owns it.
@@ -58,6 +65,32 @@ type BootstrapMachinePayload struct {
 	Replayed bool `json:"replayed"`
 }
 
+// What a bootstrap would do.
+type BootstrapPlan struct {
+	// What the order would cost; null for a named machine, and where the provider does not tell.
+	Price *Price `json:"price,omitempty"`
+	// What would be lost, one sentence each; empty where nothing is.
+	Wipes []string `json:"wipes"`
+	// How many minutes it usually takes from the request to `joined`; null where nothing is known.
+	ExpectedMinutes *int `json:"expectedMinutes,omitempty"`
+	// What must hold, in the order in which a bootstrap checks it.
+	Preconditions []*BootstrapPrecondition `json:"preconditions"`
+	// True when every precondition holds.
+	Ready bool `json:"ready"`
+}
+
+// Something that must hold before a bootstrap can start.
+type BootstrapPrecondition struct {
+	// What is checked, for programs.
+	Name BootstrapPreconditionName `json:"name"`
+	// Whether it holds.
+	Ok bool `json:"ok"`
+	// What was found, for people.
+	Message string `json:"message"`
+	// The code that a bootstrap would be refused with, or the reason that it would fail with; null when it holds.
+	Code *string `json:"code,omitempty"`
+}
+
 // Which bootstrap to cancel.
 type CancelBootstrapInput struct {
 	// The tenant that owns it.
@@ -70,6 +103,20 @@ type CancelBootstrapInput struct {
 type CancelBootstrapPayload struct {
 	// The bootstrap.
 	Bootstrap *Bootstrap `json:"bootstrap"`
+}
+
+// Which account to check.
+type CheckProviderAccountInput struct {
+	// The tenant that owns it.
+	TenantID string `json:"tenantId"`
+	// The account's id.
+	AccountID string `json:"accountId"`
+}
+
+// The account with the answer.
+type CheckProviderAccountPayload struct {
+	// The account; its `check` is the answer.
+	ProviderAccount *ProviderAccount `json:"providerAccount"`
 }
 
 // Which API token to make.
@@ -251,6 +298,22 @@ type PutSecretPayload struct {
 type Query struct {
 }
 
+// Which machine to give back to its provider, on a person's word.
+type ReleaseMachineInput struct {
+	// The tenant that owns the account.
+	TenantID string `json:"tenantId"`
+	// The orphan's id, `orph_...`.
+	OrphanID string `json:"orphanId"`
+	// The machine's id, said again, so that a slip of the orphan's id costs no machine.
+	MachineID string `json:"machineId"`
+}
+
+// The machine that is being given back.
+type ReleaseMachinePayload struct {
+	// The orphan.
+	Orphan *Orphan `json:"orphan"`
+}
+
 // Which host to remove.
 type RemoveHostInput struct {
 	// The tenant that owns it.
@@ -281,6 +344,24 @@ type ResolveClaimInput struct {
 type ResolveClaimPayload struct {
 	// The bootstrap.
 	Bootstrap *Bootstrap `json:"bootstrap"`
+}
+
+// Which failed bootstrap to try again.
+type RetryBootstrapInput struct {
+	// The tenant that owns it.
+	TenantID string `json:"tenantId"`
+	// The failed bootstrap's id.
+	BootstrapID string `json:"bootstrapId"`
+	// Makes a repeat return the bootstrap that the first call started: `^[A-Za-z0-9._:-]{1,128}$`. Kept per tenant and caller.
+	IdempotencyKey string `json:"idempotencyKey"`
+}
+
+// The bootstrap that tries again.
+type RetryBootstrapPayload struct {
+	// The new bootstrap; its `retryOf` is the failed one.
+	Bootstrap *Bootstrap `json:"bootstrap"`
+	// True when an earlier call with the same key had started it.
+	Replayed bool `json:"replayed"`
 }
 
 // Which API token to revoke.
@@ -337,4 +418,80 @@ type UpdateProviderAccountInput struct {
 type UpdateProviderAccountPayload struct {
 	// The account.
 	ProviderAccount *ProviderAccount `json:"providerAccount"`
+}
+
+// What is checked before a bootstrap.
+type BootstrapPreconditionName string
+
+const (
+	// This server is set up for bootstraps.
+	BootstrapPreconditionNameServer BootstrapPreconditionName = "SERVER"
+	// The account exists.
+	BootstrapPreconditionNameAccount BootstrapPreconditionName = "ACCOUNT"
+	// The provider can do what the bootstrap needs.
+	BootstrapPreconditionNameCapabilities BootstrapPreconditionName = "CAPABILITIES"
+	// The pool exists, is not archived and takes hosts.
+	BootstrapPreconditionNamePool BootstrapPreconditionName = "POOL"
+	// The provider answers and takes the account's credentials.
+	BootstrapPreconditionNameCredentials BootstrapPreconditionName = "CREDENTIALS"
+	// The machine exists, or the offer is sold and there are some left.
+	BootstrapPreconditionNameAvailability BootstrapPreconditionName = "AVAILABILITY"
+	// The machine is in no other bootstrap and is no host.
+	BootstrapPreconditionNameMachineFree BootstrapPreconditionName = "MACHINE_FREE"
+	// The tenant may order more machines at this hour.
+	BootstrapPreconditionNameOrderLimit BootstrapPreconditionName = "ORDER_LIMIT"
+)
+
+var AllBootstrapPreconditionName = []BootstrapPreconditionName{
+	BootstrapPreconditionNameServer,
+	BootstrapPreconditionNameAccount,
+	BootstrapPreconditionNameCapabilities,
+	BootstrapPreconditionNamePool,
+	BootstrapPreconditionNameCredentials,
+	BootstrapPreconditionNameAvailability,
+	BootstrapPreconditionNameMachineFree,
+	BootstrapPreconditionNameOrderLimit,
+}
+
+func (e BootstrapPreconditionName) IsValid() bool {
+	switch e {
+	case BootstrapPreconditionNameServer, BootstrapPreconditionNameAccount, BootstrapPreconditionNameCapabilities, BootstrapPreconditionNamePool, BootstrapPreconditionNameCredentials, BootstrapPreconditionNameAvailability, BootstrapPreconditionNameMachineFree, BootstrapPreconditionNameOrderLimit:
+		return true
+	}
+	return false
+}
+
+func (e BootstrapPreconditionName) String() string {
+	return string(e)
+}
+
+func (e *BootstrapPreconditionName) UnmarshalGQL(v any) error {
+	str, ok := v.(string)
+	if !ok {
+		return fmt.Errorf("enums must be strings")
+	}
+
+	*e = BootstrapPreconditionName(str)
+	if !e.IsValid() {
+		return fmt.Errorf("%s is not a valid BootstrapPreconditionName", str)
+	}
+	return nil
+}
+
+func (e BootstrapPreconditionName) MarshalGQL(w io.Writer) {
+	_, _ = fmt.Fprint(w, strconv.Quote(e.String()))
+}
+
+func (e *BootstrapPreconditionName) UnmarshalJSON(b []byte) error {
+	s, err := strconv.Unquote(string(b))
+	if err != nil {
+		return err
+	}
+	return e.UnmarshalGQL(s)
+}
+
+func (e BootstrapPreconditionName) MarshalJSON() ([]byte, error) {
+	var buf bytes.Buffer
+	e.MarshalGQL(&buf)
+	return buf.Bytes(), nil
 }

@@ -11,6 +11,16 @@ type ProviderAccount struct {
 	CreatedBy string `bun:"created_by" json:"-"`
 	CreatedAt Time   `bun:"created_at" json:"createdAt"`
 	UpdatedAt Time   `bun:"updated_at" json:"updatedAt"`
+
+	Check *ProviderAccountCheck `bun:"-" json:"-"` // not on REST
+}
+
+// ProviderAccountCheck says how a check of an account's credentials ended.
+type ProviderAccountCheck struct {
+	OK      bool    `json:"ok"`
+	Reason  *string `json:"reason"`
+	Message string  `json:"message"`
+	At      Time    `json:"at"`
 }
 
 // IsNode marks the type for GraphQL.

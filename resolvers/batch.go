@@ -30,6 +30,13 @@ func (r *Resolver) historiesOf(ctx context.Context, runs []*model.Bootstrap) ([]
 	})
 }
 
+// claimsOf reads what is known of the order of each run; nil where it named a machine.
+func (r *Resolver) claimsOf(ctx context.Context, runs []*model.Bootstrap) ([]*model.BootstrapClaim, error) {
+	return together(runs, siblingsOfRun, "claims", func(runs []*model.Bootstrap) ([]*model.BootstrapClaim, error) {
+		return r.Bootstraps.Claims(ctx, runs)
+	})
+}
+
 // accountsOfPools finds the account of each pool; nil where it has none or the caller may not read it.
 func (r *Resolver) accountsOfPools(ctx context.Context, pools []*model.Pool) ([]*model.ProviderAccount, error) {
 	return together(pools, siblingsOfPool, "accounts", func(pools []*model.Pool) ([]*model.ProviderAccount, error) {

@@ -24,6 +24,22 @@ func (r *bootstrapResolver) History(ctx context.Context, objs []*model.Bootstrap
 	return r.historiesOf(ctx, objs)
 }
 
+func (r *bootstrapResolver) Claim(ctx context.Context, objs []*model.Bootstrap) ([]*model.BootstrapClaim, error) {
+	return r.claimsOf(ctx, objs)
+}
+
+func (r *bootstrapClaimResolver) Candidates(ctx context.Context, obj *model.BootstrapClaim) ([]*model.Machine, error) {
+	return r.Bootstraps.Candidates(ctx, obj)
+}
+
+func (r *mutationResolver) RetryBootstrap(ctx context.Context, input model.RetryBootstrapInput) (*model.RetryBootstrapPayload, error) {
+	return r.Bootstraps.Retry(ctx, input)
+}
+
+func (r *mutationResolver) ReleaseMachine(ctx context.Context, input model.ReleaseMachineInput) (*model.ReleaseMachinePayload, error) {
+	return r.Bootstraps.ReleaseMachine(ctx, input)
+}
+
 func (r *mutationResolver) BootstrapMachine(ctx context.Context, input model.BootstrapMachineInput) (*model.BootstrapMachinePayload, error) {
 	return r.Bootstraps.Start(ctx, input)
 }
@@ -51,6 +67,16 @@ func (r *queryResolver) Bootstraps(ctx context.Context, tenantID string, account
 	return page, nil
 }
 
+func (r *queryResolver) PlanBootstrap(ctx context.Context, tenantID string, accountID string, poolID string, machineID *string, offerID *string) (*model.BootstrapPlan, error) {
+	return r.Resolver.Bootstraps.Plan(ctx, bootstrap.PlanInput{
+		TenantID: tenantID, AccountID: accountID, PoolID: poolID, MachineID: machineID, OfferID: offerID,
+	})
+}
+
+func (r *queryResolver) Orphans(ctx context.Context, tenantID string, accountID *string, first *int, after *string) (*model.Connection[model.Orphan], error) {
+	return r.Resolver.Bootstraps.Orphans(ctx, bootstrap.OrphansInput{TenantID: tenantID, AccountID: accountID, First: first, After: after})
+}
+
 func (r *subscriptionResolver) BootstrapStatusChanged(ctx context.Context, tenantID string, accountID *string, bootstrapID *string, after *string) (<-chan *model.BootstrapStatusChange, error) {
 	stream, err := r.Watcher.Watch(ctx, bootstrap.WatchInput{
 		TenantID: tenantID, AccountID: accountID, BootstrapID: bootstrapID, After: after,
@@ -63,4 +89,9 @@ func (r *subscriptionResolver) BootstrapStatusChanged(ctx context.Context, tenan
 
 func (r *Resolver) Bootstrap() graph.BootstrapResolver { return &bootstrapResolver{r} }
 
-type bootstrapResolver struct{ *Resolver }
+func (r *Resolver) BootstrapClaim() graph.BootstrapClaimResolver { return &bootstrapClaimResolver{r} }
+
+type (
+	bootstrapResolver      struct{ *Resolver }
+	bootstrapClaimResolver struct{ *Resolver }
+)

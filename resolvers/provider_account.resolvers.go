@@ -24,6 +24,14 @@ func (r *mutationResolver) DeleteProviderAccount(ctx context.Context, input mode
 	return r.Accounts.Delete(ctx, input)
 }
 
+func (r *mutationResolver) CheckProviderAccount(ctx context.Context, input model.CheckProviderAccountInput) (*model.CheckProviderAccountPayload, error) {
+	account, err := r.Accounts.Check(ctx, input)
+	if err != nil {
+		return nil, err
+	}
+	return &model.CheckProviderAccountPayload{ProviderAccount: account}, nil
+}
+
 func (r *providerAccountResolver) Provider(ctx context.Context, obj *model.ProviderAccount) (*model.Provider, error) {
 	return r.Accounts.Provider(obj.Provider), nil
 }

@@ -3,8 +3,9 @@ import plugin from '@graphql-eslint/eslint-plugin';
 
 // Types that are no objects of ours with an id of their own: facts that a provider states, and values that belong to something else.
 const values = [
-  'BootstrapFailure', 'BootstrapStatusChange', 'BootstrapTransition', 'Disk', 'Gpu', 'Machine', 'Offer', 'Price',
-  'Provider', 'ProviderCapabilities', 'RoleBinding', 'Secret', 'Viewer',
+  'BootstrapClaim', 'BootstrapFailure', 'BootstrapPlan', 'BootstrapPrecondition', 'BootstrapStatusChange',
+  'BootstrapTransition', 'Disk', 'Gpu', 'Machine', 'Offer', 'Price', 'Provider', 'ProviderAccountCheck',
+  'ProviderCapabilities', 'Role', 'RoleBinding', 'Secret', 'Viewer',
 ];
 
 export default [
