@@ -30,8 +30,8 @@ type Migration struct {
 // from many starters at once: one works, the others wait for it. A file and the record that it was applied commit
 // together, so a starter that is killed leaves nothing half done.
 func Migrate(ctx context.Context, db *DB) error {
-	return withMigrationLock(ctx, db, func(ctx context.Context, db *DB) error {
-		migrator, err := newMigrator(db, markApplied)
+	return withMigrationLock(ctx, db, func(ctx context.Context, own *DB) error {
+		migrator, err := newMigrator(own, markApplied)
 		if err != nil {
 			return err
 		}
@@ -41,15 +41,29 @@ func Migrate(ctx context.Context, db *DB) error {
 		if _, err := migrator.Migrate(ctx); err != nil {
 			return fmt.Errorf("migrating: %w", err)
 		}
-		jobs, err := newJobMigrator(db)
+		jobs, err := newJobMigrator(own)
 		if err != nil {
 			return err
 		}
 		if _, err := jobs.Migrate(ctx, rivermigrate.DirectionUp, nil); err != nil {
 			return fmt.Errorf("migrating the job queue: %w", err)
 		}
-		return nil
+		return admit(ctx, own, db.Pool.Config().ConnConfig.User)
 	})
+}
+
+// admit makes the login that the server connects as a member of Role, unless it may become that already.
+func admit(ctx context.Context, own *DB, login string) error {
+	var may bool
+	err := own.NewRaw(`SELECT pg_has_role(?0, ?1, CASE WHEN current_setting('server_version_num')::int < 160000 THEN 'MEMBER' ELSE 'SET' END)`,
+		login, Role).Scan(ctx, &may)
+	if err == nil && !may {
+		_, err = own.NewRaw("GRANT ? TO ?", bun.Ident(Role), bun.Ident(login)).Exec(ctx)
+	}
+	if err != nil {
+		return fmt.Errorf("letting the login %s become %s: %w", login, Role, err)
+	}
+	return nil
 }
 
 // MigrateDown takes back the group of migrations that the last Migrate applied. The job queue's tables stay: the
@@ -163,8 +177,8 @@ func newJobMigrator(db *DB) (*rivermigrate.Migrator[pgx.Tx], error) {
 	return jobs, nil
 }
 
-// withMigrationLock runs fn on a pool of its own, without the time limits of a request, while it holds the advisory
-// lock.
+// withMigrationLock runs fn as the owner, on a pool of its own without the time limits of a request, while it holds the
+// advisory lock.
 func withMigrationLock(ctx context.Context, db *DB, fn func(ctx context.Context, db *DB) error) (err error) {
 	own, err := migrationPool(ctx, db)
 	if err != nil {
@@ -204,9 +218,9 @@ func lockMigrations(ctx context.Context, conn *pgxpool.Conn) error {
 
 // migrationPool opens a second pool on the same database: one connection for the lock, the rest for the work.
 func migrationPool(ctx context.Context, db *DB) (*DB, error) {
-	config := db.Pool.Config()
+	config := db.owner.Copy()
 	config.MinConns, config.MaxConns = 0, 3
 	config.ConnConfig.RuntimeParams["statement_timeout"] = "0"
 	config.ConnConfig.RuntimeParams["idle_in_transaction_session_timeout"] = "0"
-	return open(ctx, config)
+	return open(ctx, config, config)
 }

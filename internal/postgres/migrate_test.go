@@ -151,7 +151,7 @@ func TestMigrateWaitsNoLongerThanItsCaller(t *testing.T) {
 
 func open(t *testing.T, url string) *postgres.DB {
 	t.Helper()
-	db, err := postgres.Open(t.Context(), postgres.Options{URL: url, MaxConns: 3})
+	db, err := postgres.Open(t.Context(), postgres.Options{URL: url, AsOwner: true, MaxConns: 3})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -162,7 +162,7 @@ func open(t *testing.T, url string) *postgres.DB {
 // emptyDatabase is a database without any schema.
 func emptyDatabase(t *testing.T) string {
 	t.Helper()
-	db := pgtest.New(t)
+	db := open(t, pgtest.URL(t))
 	name := "empty_" + strings.ToLower(rand.Text())
 	if _, err := db.ExecContext(t.Context(), "CREATE DATABASE "+name+" TEMPLATE template0"); err != nil {
 		t.Fatal(err)

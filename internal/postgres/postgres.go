@@ -1,7 +1,7 @@
 // Package postgres owns the connection pool, the transaction boundary, the migrations and what a database error means.
 //
-// It refuses to know any table: SQL lives with the noun it belongs to. The invariant: a connection that met a dead
-// or read-only server never serves another query, and the caller hears UNAVAILABLE.
+// It refuses to know any table: SQL lives with the noun it belongs to. The invariants: a connection sees the rows of those alone
+// for whom it was taken; one that met a dead or read-only server never serves another query, and the caller hears UNAVAILABLE.
 package postgres
 
 import (
@@ -31,9 +31,17 @@ const (
 	maxConnIdle   = 5 * time.Minute
 )
 
-// Options say which database to use. URL is any DSN that pgx reads; MaxConns 0 means 20.
+// Role is what the server works as: it owns nothing and cannot pass by the policies of the tables.
+const Role = "compute_app"
+
+// Options say which database to use, and as whom. URL is any DSN that pgx reads, of a login that may become Role;
+// MaxConns 0 means 20.
 type Options struct {
-	URL      string
+	URL string
+	// MigrationsURL is the DSN of the owner of the tables; empty: that of URL is.
+	MigrationsURL string
+	// AsOwner is for operators' commands: they see all tenants, and are not confined to Role.
+	AsOwner  bool
 	MaxConns int32
 }
 
@@ -45,19 +53,28 @@ type DB struct {
 	Pool *pgxpool.Pool
 
 	scopes *scopes
+	owner  *pgxpool.Config // for migrations
 }
 
 // Open makes the pool. It fails only on a DSN that cannot be read: a database that is away right now is found by Ping
 // and WriteProbe, and by each query as UNAVAILABLE, until it is back.
 func Open(ctx context.Context, o Options) (*DB, error) {
-	config, err := poolConfig(o)
+	owner, err := poolConfig(cmp.Or(o.MigrationsURL, o.URL), o.MaxConns)
 	if err != nil {
 		return nil, err
 	}
-	return open(ctx, config)
+	if o.AsOwner {
+		return open(ctx, owner.Copy(), owner)
+	}
+	app, err := poolConfig(o.URL, o.MaxConns)
+	if err != nil {
+		return nil, err
+	}
+	app.ConnConfig.RuntimeParams["role"] = Role
+	return open(ctx, app, owner)
 }
 
-func open(ctx context.Context, config *pgxpool.Config) (*DB, error) {
+func open(ctx context.Context, config, owner *pgxpool.Config) (*DB, error) {
 	scopes := new(scopes)
 	config.PrepareConn = scopes.prepare
 	pool, err := pgxpool.NewWithConfig(ctx, config)
@@ -66,15 +83,15 @@ func open(ctx context.Context, config *pgxpool.Config) (*DB, error) {
 	}
 	sqldb := sql.OpenDB(connector{Connector: stdlib.GetPoolConnector(pool), scopes: scopes})
 	sqldb.SetMaxIdleConns(0) // idle connections belong to the pool alone
-	return &DB{DB: bun.NewDB(sqldb, pgdialect.New()), Pool: pool, scopes: scopes}, nil
+	return &DB{DB: bun.NewDB(sqldb, pgdialect.New()), Pool: pool, scopes: scopes, owner: owner}, nil
 }
 
-func poolConfig(o Options) (*pgxpool.Config, error) {
-	config, err := pgxpool.ParseConfig(o.URL)
+func poolConfig(url string, maxConns int32) (*pgxpool.Config, error) {
+	config, err := pgxpool.ParseConfig(url)
 	if err != nil {
 		return nil, fmt.Errorf("reading the database URL: %w", err) // pgx leaves the password out of this error
 	}
-	config.MaxConns = cmp.Or(o.MaxConns, defaultMaxConns)
+	config.MaxConns = cmp.Or(maxConns, defaultMaxConns)
 	config.MinConns = min(config.MinConns, config.MaxConns)
 	config.MaxConnLifetime = maxConnAge
 	config.MaxConnLifetimeJitter = maxConnJitter

@@ -59,7 +59,7 @@ func TestRunInTxCommitsOrRollsBackTheWhole(t *testing.T) {
 func TestRunInTxRunsAgainAfterADeadlock(t *testing.T) {
 	t.Parallel()
 	db := pgtest.New(t)
-	if _, err := db.ExecContext(t.Context(), "ALTER DATABASE "+databaseName(t, db)+" SET deadlock_timeout = '20ms'"); err != nil {
+	if _, err := pgtest.Owner(t, db).ExecContext(t.Context(), "ALTER DATABASE "+databaseName(t, db)+" SET deadlock_timeout = '20ms'"); err != nil {
 		t.Fatal(err)
 	}
 	db.Pool.Reset() // the setting is for new connections

@@ -29,10 +29,22 @@ const (
 	cleanupIn      = 30 * time.Second
 )
 
-// New returns an open, migrated, empty database that is dropped when the test ends. Its pool has 8 connections.
+// New returns an open, migrated, empty database that is dropped when the test ends. Its pool has 8 connections, which work as the
+// server's do, with all tenants for their scope unless the test says otherwise.
 func New(t testing.TB) *postgres.DB {
 	t.Helper()
-	db, err := postgres.Open(t.Context(), postgres.Options{URL: URL(t), MaxConns: maxConns})
+	return open(t, postgres.Options{URL: URL(t), MaxConns: maxConns})
+}
+
+// Owner opens the database of db as the owner of its tables, for a test that changes the schema or looks past the policies.
+func Owner(t testing.TB, db *postgres.DB) *postgres.DB {
+	t.Helper()
+	return open(t, postgres.Options{URL: db.Pool.Config().ConnString(), AsOwner: true, MaxConns: maxConns})
+}
+
+func open(t testing.TB, o postgres.Options) *postgres.DB {
+	t.Helper()
+	db, err := postgres.Open(t.Context(), o)
 	if err != nil {
 		t.Fatalf("opening the test database: %v", err)
 	}
