@@ -10,6 +10,7 @@ import (
 	"better/compute/authz"
 	"better/compute/bootstrap"
 	"better/compute/graph"
+	"better/compute/internal/cursor"
 	"better/compute/internal/postgres"
 	"better/compute/internal/postgres/pgtest"
 	"better/compute/pool"
@@ -52,12 +53,13 @@ func newServices(t *testing.T, drivers ...provider.Driver) *services {
 	if err != nil {
 		t.Fatal(err)
 	}
+	cursors := cursor.NewSealer(s.db)
 	secrets := secret.New(secret.Deps{DB: s.db, Authz: decider})
-	s.accounts = provideraccount.New(provideraccount.Deps{DB: s.db, Authz: decider, Registry: registry, Secrets: secrets, Log: log})
+	s.accounts = provideraccount.New(provideraccount.Deps{DB: s.db, Authz: decider, Registry: registry, Secrets: secrets, Cursors: cursors, Log: log})
 	t.Cleanup(s.accounts.Close)
-	s.pools = pool.New(pool.Deps{DB: s.db, Authz: decider})
+	s.pools = pool.New(pool.Deps{DB: s.db, Authz: decider, Cursors: cursors})
 	s.runs, err = bootstrap.New(bootstrap.Deps{
-		DB: s.db, Authz: decider, Accounts: s.accounts, Pools: s.pools, Log: log,
+		DB: s.db, Authz: decider, Accounts: s.accounts, Pools: s.pools, Cursors: cursors, Log: log,
 		Options: &bootstrap.Options{AgentBinary: func(string) (io.ReadCloser, error) { return nil, errors.ErrUnsupported }},
 	})
 	if err != nil {

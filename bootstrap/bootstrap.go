@@ -20,6 +20,7 @@ import (
 
 	"better/compute/audit"
 	"better/compute/authz"
+	"better/compute/internal/cursor"
 	"better/compute/internal/postgres"
 	"better/compute/pool"
 	"better/compute/provideraccount"
@@ -42,6 +43,7 @@ type Deps struct {
 	Authz    *authz.Decider
 	Accounts *provideraccount.Service
 	Pools    *pool.Service
+	Cursors  *cursor.Sealer
 	// Options is nil in a deployment that is not set up for installing agents.
 	Options *Options
 	Timing  Timing

@@ -2,11 +2,14 @@ package bootstrap
 
 import (
 	"context"
+	"fmt"
+	"slices"
 
 	"github.com/uptrace/bun"
 	"github.com/uptrace/bun/dialect/pgdialect"
 
 	"better/compute/authz"
+	"better/compute/internal/cursor"
 	"better/compute/internal/input"
 	"better/compute/internal/problem"
 	"better/compute/model"
@@ -74,12 +77,16 @@ func (s *Service) Page(ctx context.Context, q PageQuery) (*model.BootstrapConnec
 	if _, err := authz.Authenticated(ctx); err != nil {
 		return nil, err
 	}
+	list, err := s.Cursors.List(ctx, "bootstraps", q.TenantID, cursor.Optional(q.AccountID), cursor.Optional(q.PoolID), setOf(q.Statuses))
+	if err != nil {
+		return nil, err
+	}
 	var check checklist
 	check.tenant(q.TenantID)
 	check.optionalID("accountId", "pacct", q.AccountID)
 	check.optionalID("poolId", "pool", q.PoolID)
 	check.statuses(q.Statuses)
-	p := check.page(q.First, q.After)
+	p := input.CheckPage(&check.issues, q.First, q.After, cursor.Decode[*place](list))
 	if err := check.err(); err != nil {
 		return nil, err
 	}
@@ -93,7 +100,12 @@ func (s *Service) Page(ctx context.Context, q PageQuery) (*model.BootstrapConnec
 	if err := query.Scan(ctx); err != nil {
 		return nil, failed("listing runs", err)
 	}
-	return model.NewConnection(items, p.First, p.After, cursorOf), nil
+	return model.NewConnection(items, p.First, p.After, cursor.Encode(list, placeOf)), nil
+}
+
+// setOf names a set of states, in whatever order and how often they were given.
+func setOf(statuses []model.BootstrapStatus) string {
+	return fmt.Sprint(slices.Compact(slices.Sorted(slices.Values(statuses))))
 }
 
 // readable decides which accounts' runs the caller may see.
@@ -131,14 +143,21 @@ func newest(p input.Page[*place], query *bun.SelectQuery) *bun.SelectQuery {
 }
 
 // ByAccounts reads the newest runs of each account, in one statement however many there are: the answer has one page for each
-// account, in the order given. INVALID_INPUT, or FORBIDDEN when there is one among them that the caller does not hold
-// compute:providers:read on.
+// account, in the order given. A cursor is of the list of one account, so there is no next page of several at once. INVALID_INPUT, or
+// FORBIDDEN when there is one among them that the caller does not hold compute:providers:read on.
 func (s *Service) ByAccounts(ctx context.Context, accounts []*model.ProviderAccount, statuses []model.BootstrapStatus, first *int,
 	after *string,
 ) ([]*model.BootstrapConnection, error) {
+	lists := make([]cursor.List, len(accounts))
+	for i, a := range accounts {
+		var err error
+		if lists[i], err = s.Cursors.List(ctx, "ProviderAccount.bootstraps", a.TenantID, a.ID, setOf(statuses)); err != nil {
+			return nil, err
+		}
+	}
 	var check checklist
 	check.statuses(statuses)
-	p := check.page(first, after)
+	p := input.CheckPage(&check.issues, first, after, ofAll(lists))
 	if err := check.err(); err != nil {
 		return nil, err
 	}
@@ -165,9 +184,21 @@ func (s *Service) ByAccounts(ctx context.Context, accounts []*model.ProviderAcco
 	}
 	pages := make([]*model.BootstrapConnection, len(accounts))
 	for i, a := range accounts {
-		pages[i] = model.NewConnection(byAccount[a.ID], p.First, p.After, cursorOf)
+		pages[i] = model.NewConnection(byAccount[a.ID], p.First, p.After, cursor.Encode(lists[i], placeOf))
 	}
 	return pages, nil
+}
+
+// ofAll reads a cursor that is one of each list.
+func ofAll(lists []cursor.List) func(string) (*place, bool) {
+	return func(text string) (at *place, ok bool) {
+		for _, l := range lists {
+			if at, ok = cursor.Decode[*place](l)(text); !ok {
+				return nil, false
+			}
+		}
+		return at, true
+	}
 }
 
 // mayReadAll decides once for each tenant.

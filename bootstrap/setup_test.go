@@ -13,6 +13,7 @@ import (
 	"go.uber.org/goleak"
 
 	"better/compute/authz"
+	"better/compute/internal/cursor"
 	"better/compute/internal/id"
 	"better/compute/internal/postgres"
 	"better/compute/internal/postgres/pgtest"
@@ -73,6 +74,7 @@ func setupWith(t *testing.T, driver provider.Driver, config string) *bench {
 	t.Cleanup(accounts.Close)
 	b.deps = Deps{
 		DB: b.db, Authz: decider, Accounts: accounts, Pools: pool.New(pool.Deps{DB: b.db, Authz: decider}),
+		Cursors: cursor.NewSealer(b.db),
 		Options: &Options{
 			AgentBinary: func(string) (io.ReadCloser, error) { return io.NopCloser(strings.NewReader("agent")), nil },
 			JoinURL:     "https://127.0.0.1:8443", CAPin: "sha256:pin",

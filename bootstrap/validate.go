@@ -1,12 +1,9 @@
 package bootstrap
 
 import (
-	"encoding/base64"
-	"encoding/json"
 	"regexp"
 	"time"
 
-	"better/compute/internal/id"
 	"better/compute/internal/input"
 	"better/compute/internal/problem"
 	"better/compute/model"
@@ -41,11 +38,6 @@ func (c *checklist) optionalName(path string, v *string) {
 	if v != nil {
 		c.name(path, *v)
 	}
-}
-
-// page reads the arguments of a page.
-func (c *checklist) page(first *int, after *string) input.Page[*place] {
-	return input.CheckPage(&c.issues, first, after, parsePlace)
 }
 
 func (c *checklist) statuses(v []model.BootstrapStatus) {
@@ -87,24 +79,6 @@ type place struct {
 	ID           string `json:"i"`
 }
 
-// maxMicro is the end of the year 9999; the database has no much later times.
-const maxMicro = 253_402_300_799_999_999
-
 func (c place) createdAt() time.Time { return time.UnixMicro(c.CreatedMicro) }
 
-func cursorOf(b *model.Bootstrap) string {
-	text, _ := json.Marshal(place{CreatedMicro: b.CreatedAt.UnixMicro(), ID: b.ID}) // cannot fail: a number and a string
-	return base64.RawURLEncoding.EncodeToString(text)
-}
-
-func parsePlace(s string) (*place, bool) {
-	text, err := base64.RawURLEncoding.DecodeString(s)
-	if err != nil {
-		return nil, false
-	}
-	c := new(place)
-	if err := json.Unmarshal(text, c); err != nil || !id.Valid("boot", c.ID) || c.CreatedMicro < 0 || c.CreatedMicro > maxMicro {
-		return nil, false
-	}
-	return c, true
-}
+func placeOf(b *model.Bootstrap) place { return place{CreatedMicro: b.CreatedAt.UnixMicro(), ID: b.ID} }

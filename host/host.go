@@ -14,6 +14,7 @@ import (
 	"github.com/uptrace/bun"
 
 	"better/compute/authz"
+	"better/compute/internal/cursor"
 	"better/compute/internal/pki"
 	"better/compute/internal/postgres"
 	"better/compute/internal/problem"
@@ -41,8 +42,9 @@ type MarkJoined func(ctx context.Context, tx bun.IDB, bootstrapID, hostID string
 
 // Deps are what the service works with.
 type Deps struct {
-	DB    *postgres.DB
-	Authz *authz.Decider
+	DB      *postgres.DB
+	Authz   *authz.Decider
+	Cursors *cursor.Sealer
 	// CA is nil in a deployment without PKI: hosts can then be read and removed, and none can join.
 	CA         *pki.CA
 	MarkJoined MarkJoined
@@ -57,6 +59,7 @@ type Deps struct {
 type Service struct {
 	db         *postgres.DB
 	authz      *authz.Decider
+	cursors    *cursor.Sealer
 	ca         *pki.CA
 	markJoined MarkJoined
 	log        *slog.Logger
@@ -68,7 +71,7 @@ type Service struct {
 // New makes the service.
 func New(d Deps) *Service {
 	s := &Service{
-		db: d.DB, authz: d.Authz, ca: d.CA, markJoined: d.MarkJoined, log: d.Log,
+		db: d.DB, authz: d.Authz, cursors: d.Cursors, ca: d.CA, markJoined: d.MarkJoined, log: d.Log,
 		life: d.CertificateLife, beat: d.Heartbeat, now: time.Now,
 	}
 	if s.life <= 0 {

@@ -276,11 +276,18 @@ func TestPage(t *testing.T) {
 			t.Errorf("pages of %d without removed ones (-want +got):\n%s", first, diff)
 		}
 	}
-	zero, many, bad := 0, 101, "bad"
+	zero, one, many, bad, otherPool := 0, 1, 101, "bad", id.New("pool")
+	page, err := b.hosts.Page(b.admin, host.PageInput{TenantID: tenant, PoolID: b.pool, First: &one})
+	if err != nil {
+		t.Fatal(err)
+	}
+	good, all := page.PageInfo.EndCursor, true
 	for _, in := range []host.PageInput{
 		{TenantID: tenant, PoolID: b.pool, First: &zero},
 		{TenantID: tenant, PoolID: b.pool, First: &many},
 		{TenantID: tenant, PoolID: b.pool, After: &bad},
+		{TenantID: tenant, PoolID: b.pool, IncludeRemoved: &all, After: good},
+		{TenantID: tenant, PoolID: otherPool, After: good},
 		{TenantID: tenant, PoolID: "pool"},
 	} {
 		if _, err := b.hosts.Page(b.admin, in); !problem.Is(err, problem.InvalidInput) {

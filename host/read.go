@@ -2,9 +2,10 @@ package host
 
 import (
 	"context"
-	"encoding/base64"
+	"strconv"
 
 	"better/compute/authz"
+	"better/compute/internal/cursor"
 	"better/compute/internal/id"
 	"better/compute/internal/input"
 	"better/compute/internal/problem"
@@ -63,22 +64,26 @@ func (s *Service) Page(ctx context.Context, in PageInput) (*model.HostConnection
 	if _, err := authz.Authenticated(ctx); err != nil {
 		return nil, err
 	}
+	removed := in.IncludeRemoved != nil && *in.IncludeRemoved
+	list, err := s.cursors.List(ctx, "Pool.hosts", in.TenantID, in.PoolID, strconv.FormatBool(removed))
+	if err != nil {
+		return nil, err
+	}
 	var issues problem.Issues
 	input.Tenant(&issues, in.TenantID)
 	input.ID(&issues, "poolId", poolPrefix, in.PoolID)
-	p := input.CheckPage(&issues, in.First, in.After, decodeCursor)
+	p := input.CheckPage(&issues, in.First, in.After, cursor.Decode[string](list))
 	if err := issues.Err(); err != nil {
 		return nil, err
 	}
 	if err := s.authz.Check(ctx, model.PoolsRead, authz.Pool(in.TenantID, in.PoolID)); err != nil {
 		return nil, err
 	}
-	removed := in.IncludeRemoved != nil && *in.IncludeRemoved
 	hosts, err := selectHosts(ctx, s.db.DB, in.TenantID, in.PoolID, removed, p)
 	if err != nil {
 		return nil, err
 	}
-	return model.NewConnection(hosts, p.First, p.After, func(h *model.Host) string { return encodeCursor(h.ID) }), nil
+	return model.NewConnection(hosts, p.First, p.After, cursor.Encode(list, placeOf)), nil
 }
 
 // Node gives the host of that id, whichever tenant's it is, to a caller who holds compute:pools:read on its pool; nil when it is
@@ -103,9 +108,5 @@ func (s *Service) Node(ctx context.Context, hostID string) (*model.Host, error) 
 	return h, nil
 }
 
-func encodeCursor(hostID string) string { return base64.RawURLEncoding.EncodeToString([]byte(hostID)) }
-
-func decodeCursor(s string) (hostID string, ok bool) {
-	b, err := base64.RawURLEncoding.DecodeString(s)
-	return string(b), err == nil && id.Valid(idPrefix, string(b))
-}
+// placeOf is the place of a host in its pool's list.
+func placeOf(h *model.Host) (hostID string) { return h.ID }

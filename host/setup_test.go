@@ -17,6 +17,7 @@ import (
 	"better/compute/authz"
 	"better/compute/bootstrap"
 	"better/compute/host"
+	"better/compute/internal/cursor"
 	"better/compute/internal/id"
 	"better/compute/internal/pki"
 	"better/compute/internal/postgres"
@@ -58,7 +59,7 @@ func setup(t *testing.T, change ...func(*host.Deps)) *bundle {
 		db: db, ca: ca, pool: id.New("pool"),
 		admin: authz.WithActor(t.Context(), authz.Actor{Subject: "user:admin"}),
 		deps: host.Deps{
-			DB: db, Authz: decider, CA: ca, MarkJoined: bootstrap.MarkJoined, Log: slog.New(slog.DiscardHandler),
+			DB: db, Authz: decider, Cursors: cursor.NewSealer(db), CA: ca, MarkJoined: bootstrap.MarkJoined, Log: slog.New(slog.DiscardHandler),
 		},
 	}
 	for _, c := range change {

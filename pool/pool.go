@@ -6,25 +6,28 @@ package pool
 
 import (
 	"better/compute/authz"
+	"better/compute/internal/cursor"
 	"better/compute/internal/postgres"
 	"better/compute/internal/problem"
 )
 
 // Deps are what the service works with.
 type Deps struct {
-	DB    *postgres.DB
-	Authz *authz.Decider
+	DB      *postgres.DB
+	Authz   *authz.Decider
+	Cursors *cursor.Sealer
 }
 
 // Service is safe for concurrent use.
 type Service struct {
-	db    *postgres.DB
-	authz *authz.Decider
+	db      *postgres.DB
+	authz   *authz.Decider
+	cursors *cursor.Sealer
 }
 
 // New makes the service.
 func New(d Deps) *Service {
-	return &Service{db: d.DB, authz: d.Authz}
+	return &Service{db: d.DB, authz: d.Authz, cursors: d.Cursors}
 }
 
 func notFound() error {

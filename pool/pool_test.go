@@ -16,6 +16,7 @@ import (
 	"go.uber.org/goleak"
 
 	"better/compute/authz"
+	"better/compute/internal/cursor"
 	"better/compute/internal/id"
 	"better/compute/internal/postgres"
 	"better/compute/internal/postgres/pgtest"
@@ -38,7 +39,7 @@ func setup(t testing.TB) *bundle {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &bundle{New(Deps{DB: db, Authz: decider}), db}
+	b := &bundle{New(Deps{DB: db, Authz: decider, Cursors: cursor.NewSealer(db)}), db}
 	b.bind(t,
 		binding("user:admin", "tenant-admin", "compute-tenant/t1", model.Allow),
 		binding("user:admin", "tenant-admin", "compute-tenant/t2", model.Allow),
@@ -349,12 +350,21 @@ func TestPage(t *testing.T) {
 	if diff := cmp.Diff([]string{last.ID}, collect(PageInput{TenantID: "t1"})); diff != "" {
 		t.Error("with one denied", diff)
 	}
-	encoded := func(s string) *string { return new(base64.RawURLEncoding.EncodeToString([]byte(s))) }
-	for _, cursor := range []*string{new(""), new("x"), encoded(`{}`), encoded(`{"name":"a"}`), encoded(`{"name":"a","id":"x"}`)} {
-		_, err := b.Page(viewer, PageInput{TenantID: "t1", After: cursor})
+	page, err := b.Page(viewer, PageInput{TenantID: "t1", First: new(1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	good := page.PageInfo.EndCursor
+	for _, in := range []PageInput{
+		{TenantID: "t1", After: new("")},
+		{TenantID: "t1", After: new(base64.RawURLEncoding.EncodeToString([]byte(`{"name":"a"}`)))},
+		{TenantID: "t2", After: good},
+		{TenantID: "t1", IncludeArchived: true, After: good},
+	} {
+		_, err := b.Page(viewer, in)
 		wantIssues(t, err, "after")
 	}
-	_, err := b.Page(viewer, PageInput{First: new(101), After: new("x")})
+	_, err = b.Page(viewer, PageInput{First: new(101), After: new("x")})
 	wantIssues(t, err, "tenantId", "first", "after")
 	_, err = b.Page(as(t.Context(), "user:nobody"), PageInput{TenantID: "t1"})
 	wantCode(t, err, problem.Forbidden)

@@ -2,10 +2,12 @@ package pool
 
 import (
 	"context"
+	"strconv"
 
 	"github.com/uptrace/bun"
 
 	"better/compute/authz"
+	"better/compute/internal/cursor"
 	"better/compute/internal/id"
 	"better/compute/internal/input"
 	"better/compute/internal/problem"
@@ -41,9 +43,13 @@ func (s *Service) Page(ctx context.Context, in PageInput) (*model.PoolConnection
 	if _, err := authz.Authenticated(ctx); err != nil {
 		return nil, err
 	}
+	list, err := s.cursors.List(ctx, "pools", in.TenantID, strconv.FormatBool(in.IncludeArchived))
+	if err != nil {
+		return nil, err
+	}
 	var issues problem.Issues
 	input.Tenant(&issues, in.TenantID)
-	p := input.CheckPage(&issues, in.First, in.After, decodeCursor)
+	p := input.CheckPage(&issues, in.First, in.After, cursor.Decode[place](list))
 	if err := issues.Err(); err != nil {
 		return nil, err
 	}
@@ -55,7 +61,7 @@ func (s *Service) Page(ctx context.Context, in PageInput) (*model.PoolConnection
 	if err != nil {
 		return nil, err
 	}
-	return model.NewConnection(pools, p.First, p.After, encodeCursor), nil
+	return model.NewConnection(pools, p.First, p.After, cursor.Encode(list, placeOf)), nil
 }
 
 // Node gives the pool of that id, whichever tenant's it is, to a caller who holds compute:pools:read on it; nil when it is not there,

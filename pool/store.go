@@ -105,7 +105,7 @@ func selectBlockers(ctx context.Context, tx bun.IDB, p *model.Pool, limit int) (
 }
 
 // selectPools reads one item more than the page has.
-func selectPools(ctx context.Context, idb bun.IDB, f authz.Filter, tenantID string, archived bool, p input.Page[cursor]) ([]*model.Pool, error) {
+func selectPools(ctx context.Context, idb bun.IDB, f authz.Filter, tenantID string, archived bool, p input.Page[place]) ([]*model.Pool, error) {
 	pools := []*model.Pool{}
 	query := f.Where(idb.NewSelect().TableExpr("pools").ColumnExpr(columns), "id").
 		Where("tenant_id = ?", tenantID).OrderExpr("name, id").Limit(int64(p.First + 1))

@@ -1,10 +1,6 @@
 package pool
 
 import (
-	"encoding/base64"
-	"encoding/json"
-
-	"better/compute/internal/id"
 	"better/compute/internal/input"
 	"better/compute/internal/problem"
 	"better/compute/model"
@@ -37,21 +33,10 @@ func checkCreate(in model.CreatePoolInput) error {
 	return issues.Err()
 }
 
-// cursor is the place of a pool in the tenant's list. Archived pools can share a name.
-type cursor struct {
+// place is that of a pool in the tenant's list. Archived pools can share a name.
+type place struct {
 	Name string `json:"name"`
 	ID   string `json:"id"`
 }
 
-func encodeCursor(p *model.Pool) string {
-	b, _ := json.Marshal(cursor{p.Name, p.ID}) // of two strings
-	return base64.RawURLEncoding.EncodeToString(b)
-}
-
-func decodeCursor(s string) (c cursor, ok bool) {
-	b, err := base64.RawURLEncoding.DecodeString(s)
-	if err != nil || json.Unmarshal(b, &c) != nil {
-		return cursor{}, false
-	}
-	return c, input.ValidName(c.Name) && id.Valid(idPrefix, c.ID)
-}
+func placeOf(p *model.Pool) place { return place{p.Name, p.ID} }

@@ -12,6 +12,7 @@ import (
 	"github.com/uptrace/bun"
 
 	"better/compute/authz"
+	"better/compute/internal/cursor"
 	"better/compute/internal/postgres"
 	"better/compute/internal/problem"
 	"better/compute/model"
@@ -25,6 +26,7 @@ type Deps struct {
 	Authz    *authz.Decider
 	Registry *provider.Registry
 	Secrets  *secret.Service
+	Cursors  *cursor.Sealer
 	Log      *slog.Logger
 }
 
@@ -33,6 +35,7 @@ type Service struct {
 	db       *postgres.DB
 	authz    *authz.Decider
 	registry *provider.Registry
+	cursors  *cursor.Sealer
 	clients  *clients
 	limits   *callLimits
 }
@@ -43,6 +46,7 @@ func New(d Deps) *Service {
 		db:       d.DB,
 		authz:    d.Authz,
 		registry: d.Registry,
+		cursors:  d.Cursors,
 		clients:  newClients(d.DB, d.Registry, d.Secrets, d.Log),
 		limits:   newCallLimits(),
 	}

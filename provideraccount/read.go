@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"better/compute/authz"
+	"better/compute/internal/cursor"
 	"better/compute/internal/id"
 	"better/compute/internal/input"
 	"better/compute/internal/problem"
@@ -61,12 +62,16 @@ func (s *Service) Page(ctx context.Context, in PageInput) (*model.ProviderAccoun
 	if _, err := authz.Authenticated(ctx); err != nil {
 		return nil, err
 	}
+	list, err := s.cursors.List(ctx, "providerAccounts", in.TenantID, cursor.Optional(in.Provider))
+	if err != nil {
+		return nil, err
+	}
 	var issues problem.Issues
 	input.Tenant(&issues, in.TenantID)
 	if in.Provider != nil {
 		checkProvider(&issues, *in.Provider)
 	}
-	p := input.CheckPage(&issues, in.First, in.After, decodeCursor)
+	p := input.CheckPage(&issues, in.First, in.After, cursor.Decode[string](list))
 	if err := issues.Err(); err != nil {
 		return nil, err
 	}
@@ -80,7 +85,7 @@ func (s *Service) Page(ctx context.Context, in PageInput) (*model.ProviderAccoun
 	if err != nil {
 		return nil, err
 	}
-	return model.NewConnection(accounts, p.First, p.After, encodeCursor), nil
+	return model.NewConnection(accounts, p.First, p.After, cursor.Encode(list, placeOf)), nil
 }
 
 // ByIDs gives those of the tenant's accounts that the caller holds compute:providers:read on, by id, in one query. What is not

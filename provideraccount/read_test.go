@@ -144,9 +144,20 @@ func TestPage(t *testing.T) {
 	if err != nil || len(page.Edges) != 0 || page.PageInfo.HasNextPage || page.PageInfo.EndCursor != nil {
 		t.Errorf("another provider's page: %+v, %v", page, err)
 	}
-	encoded := func(s string) *string { return new(base64.RawURLEncoding.EncodeToString([]byte(s))) }
-	for _, cursor := range []*string{new(""), new("x"), new("!"), encoded(`{}`), encoded(`{"name":"A"}`), encoded(`{"name":""}`), encoded(`[]`), encoded(`{"name":"a\u0000"}`)} {
-		_, err := b.Page(viewer, PageInput{TenantID: "t1", After: cursor})
+	page, err = b.Page(viewer, PageInput{TenantID: "t1", First: new(1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	good := page.PageInfo.EndCursor
+	b.bind(t, binding("user:viewer", "provider-viewer", "compute-tenant/t2", model.Allow))
+	for _, in := range []PageInput{
+		{TenantID: "t1", After: new("")},
+		{TenantID: "t1", After: new("x")},
+		{TenantID: "t1", After: new(base64.RawURLEncoding.EncodeToString([]byte(`{"name":"a"}`)))},
+		{TenantID: "t2", After: good},
+		{TenantID: "t1", Provider: new("other"), After: good},
+	} {
+		_, err := b.Page(viewer, in)
 		wantIssues(t, err, "after")
 	}
 	_, err = b.Page(viewer, PageInput{TenantID: "", Provider: new("X"), First: new(0), After: new("x")})

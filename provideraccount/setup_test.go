@@ -11,6 +11,7 @@ import (
 	"go.uber.org/goleak"
 
 	"better/compute/authz"
+	"better/compute/internal/cursor"
 	"better/compute/internal/postgres"
 	"better/compute/internal/postgres/pgtest"
 	"better/compute/internal/problem"
@@ -139,7 +140,7 @@ func newService(t testing.TB, db *postgres.DB, c *cloud) *Service {
 	secrets := secret.New(secret.Deps{DB: db, Authz: decider, EnvAllow: []string{"A"}, LookupEnv: func(string) (string, bool) {
 		return canary, true
 	}})
-	s := New(Deps{DB: db, Authz: decider, Registry: registry, Secrets: secrets, Log: log})
+	s := New(Deps{DB: db, Authz: decider, Registry: registry, Secrets: secrets, Cursors: cursor.NewSealer(db), Log: log})
 	t.Cleanup(s.Close)
 	return s
 }

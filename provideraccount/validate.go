@@ -1,8 +1,6 @@
 package provideraccount
 
 import (
-	"encoding/base64"
-	"encoding/json"
 	"regexp"
 
 	"better/compute/internal/input"
@@ -91,24 +89,5 @@ func checkQuery(issues *problem.Issues, q *model.OfferQuery) {
 	input.Range(issues, "query.minMemoryGiB", q.MinMemoryGiB, 0, 16384)
 }
 
-// cursor is the place of an account in the tenant's list.
-type cursor struct {
-	Name string `json:"name"`
-}
-
-func encodeCursor(a *model.ProviderAccount) string {
-	b, _ := json.Marshal(cursor{a.Name}) // of one string
-	return base64.RawURLEncoding.EncodeToString(b)
-}
-
-func decodeCursor(s string) (name string, ok bool) {
-	b, err := base64.RawURLEncoding.DecodeString(s)
-	if err != nil {
-		return "", false
-	}
-	var c cursor
-	if json.Unmarshal(b, &c) != nil {
-		return "", false
-	}
-	return c.Name, input.ValidName(c.Name)
-}
+// placeOf is the place of an account in the tenant's list.
+func placeOf(a *model.ProviderAccount) (name string) { return a.Name }

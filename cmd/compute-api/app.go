@@ -22,6 +22,7 @@ import (
 	"better/compute/bootstrap"
 	"better/compute/graph"
 	"better/compute/host"
+	"better/compute/internal/cursor"
 	"better/compute/internal/event"
 	"better/compute/internal/pki"
 	"better/compute/internal/postgres"
@@ -163,23 +164,25 @@ func (a *app) wire() error {
 		return err
 	}
 	a.hub = event.NewHub(a.db, a.log)
+	cursors := cursor.NewSealer(a.db)
 	a.secrets = secret.New(secret.Deps{
 		DB: a.db, Authz: a.decider, Key: a.secretKey, EnvAllow: a.config.Secrets.Env.Allow, LookupEnv: os.LookupEnv,
 	})
 	a.accounts = provideraccount.New(provideraccount.Deps{
-		DB: a.db, Authz: a.decider, Registry: a.providers, Secrets: a.secrets, Log: a.log,
+		DB: a.db, Authz: a.decider, Registry: a.providers, Secrets: a.secrets, Cursors: cursors, Log: a.log,
 	})
-	a.pools = pool.New(pool.Deps{DB: a.db, Authz: a.decider})
+	a.pools = pool.New(pool.Deps{DB: a.db, Authz: a.decider, Cursors: cursors})
 	options := a.bootstrapOptions()
 	deps := bootstrap.Deps{
-		DB: a.db, Authz: a.decider, Log: a.log, Options: options, Accounts: a.accounts, Pools: a.pools, Timing: a.config.timing(),
+		DB: a.db, Authz: a.decider, Log: a.log, Options: options, Accounts: a.accounts, Pools: a.pools,
+		Cursors: cursors, Timing: a.config.timing(),
 	}
 	runs, err := bootstrap.New(deps)
 	if err != nil {
 		return err
 	}
 	hosts := host.New(host.Deps{
-		DB: a.db, Authz: a.decider, CA: a.ca, MarkJoined: bootstrap.MarkJoined, Log: a.log, Heartbeat: a.config.Agent.Heartbeat,
+		DB: a.db, Authz: a.decider, Cursors: cursors, CA: a.ca, MarkJoined: bootstrap.MarkJoined, Log: a.log, Heartbeat: a.config.Agent.Heartbeat,
 	})
 	if options != nil {
 		if a.worker, err = bootstrap.NewWorker(bootstrap.NewReconciler(deps), a.config.Bootstrap.Workers); err != nil {
