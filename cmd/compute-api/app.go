@@ -185,7 +185,9 @@ func (a *app) wire() error {
 		DB: a.db, Authz: a.decider, Cursors: cursors, CA: a.ca, MarkJoined: bootstrap.MarkJoined, Log: a.log, Heartbeat: a.config.Agent.Heartbeat,
 	})
 	if options != nil {
-		if a.worker, err = bootstrap.NewWorker(bootstrap.NewReconciler(deps), a.config.Bootstrap.Workers); err != nil {
+		reconciler := bootstrap.NewReconciler(deps)
+		rig(reconciler)
+		if a.worker, err = bootstrap.NewWorker(reconciler, a.config.Bootstrap.Workers); err != nil {
 			return err
 		}
 		a.agents = host.NewServer(hosts, a.ca, a.log)

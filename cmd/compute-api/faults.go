@@ -1,0 +1,83 @@
+//go:build faults
+
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"better/compute/bootstrap"
+)
+
+// faultsVariable names the directory through which a torture test speaks to the servers that it runs. In it are
+//
+//	timing   the reconciler's Timing as JSON, so that what takes minutes takes moments
+//	arm      what is to happen next: "<number> <kill|stop|record> <hit> <point>"
+//	hits-N   a byte for each time that the point of arm number N was reached, in any of the processes
+//	points   with record: a line for each point that was passed
+//	stopped-N  the id of the process that stopped
+const faultsVariable = "COMPUTE_FAULTS"
+
+// rig makes the reconciler end, or stop, its own process at the points that the test names.
+func rig(r *bootstrap.Reconciler) {
+	dir := os.Getenv(faultsVariable)
+	if dir == "" {
+		return
+	}
+	text, err := os.ReadFile(filepath.Join(dir, "timing"))
+	if err == nil {
+		err = json.Unmarshal(text, &r.Timing)
+	}
+	must(err)
+	r.Fault = func(point string) { reach(dir, point) }
+}
+
+func reach(dir, point string) {
+	text, err := os.ReadFile(filepath.Join(dir, "arm"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return
+	}
+	must(err)
+	var number, hit int64
+	var action, at string
+	_, err = fmt.Sscanf(string(text), "%d %s %d %s", &number, &action, &hit, &at)
+	must(err)
+	if action == "record" {
+		appendTo(filepath.Join(dir, "points"), point+"\n")
+		return
+	}
+	if at != point || appendTo(filepath.Join(dir, fmt.Sprint("hits-", number)), ".") != hit {
+		return
+	}
+	if action == "stop" {
+		must(os.WriteFile(filepath.Join(dir, fmt.Sprint("stopped-", number)), fmt.Append(nil, os.Getpid()), 0o600))
+		must(syscall.Kill(os.Getpid(), syscall.SIGSTOP))
+		return
+	}
+	must(syscall.Kill(os.Getpid(), syscall.SIGKILL))
+	select {} // nothing after the point runs
+}
+
+// appendTo writes at the end of a file that other processes write too, and tells where that end is now.
+func appendTo(path, text string) int64 {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	must(err)
+	_, err = f.WriteString(text)
+	must(err)
+	end, err := f.Seek(0, io.SeekCurrent)
+	must(err)
+	must(f.Close())
+	return end
+}
+
+func must(err error) {
+	if err != nil {
+		panic(err)
+	}
+}

@@ -1,0 +1,8 @@
+//go:build !faults
+
+package main
+
+import "better/compute/bootstrap"
+
+// rig does something in builds with the tag faults alone.
+func rig(*bootstrap.Reconciler) {}
