@@ -2,15 +2,14 @@ package bootstrap
 
 import (
 	"context"
-	"encoding/base64"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"strconv"
-	"strings"
 	"time"
 
+	"github.com/uptrace/bun"
+
 	"better/compute/authz"
+	"better/compute/internal/cursor"
 	"better/compute/internal/event"
 	"better/compute/internal/postgres"
 	"better/compute/internal/problem"
@@ -22,6 +21,9 @@ const queueSize = 256
 
 // backfill is how many events are read at once for a subscriber that resumes.
 const backfill = 200
+
+// sharedTime bounds a read that many streams wait for.
+const sharedTime = 10 * time.Second
 
 // Watcher lets callers follow runs.
 type Watcher struct {
@@ -66,7 +68,7 @@ func (w *Watcher) Watch(ctx context.Context, in WatchInput) (*Stream, error) {
 	if err != nil {
 		return nil, postgres.Translate(fmt.Errorf("subscribing to events: %w", err))
 	}
-	if v.after == nil {
+	if !v.resumes {
 		v.position = sub.Start
 	}
 	s := &Stream{changes: make(chan *model.BootstrapStatusChange)}
@@ -88,8 +90,9 @@ type view struct {
 	tenantID    string
 	accountID   string
 	bootstrapID string
-	after       *event.Position
-	position    event.Position
+	resumes     bool           // after position, which came with the call
+	position    event.Position // of what was dealt with last
+	list        cursor.List
 	actor       authz.Actor
 }
 
@@ -99,16 +102,16 @@ func (w *Watcher) admit(ctx context.Context, in WatchInput) (*view, error) {
 		return nil, err
 	}
 	v := &view{Service: w.Runs, tenantID: in.TenantID, actor: actor}
+	v.list, err = w.Runs.Cursors.List(ctx, "bootstrapStatusChanged", in.TenantID, cursor.Optional(in.AccountID), cursor.Optional(in.BootstrapID))
+	if err != nil {
+		return nil, err
+	}
 	var check checklist
 	check.tenant(in.TenantID)
 	check.optionalID("accountId", "pacct", in.AccountID)
 	check.optionalID("bootstrapId", "boot", in.BootstrapID)
 	if in.After != nil {
-		position, err := parseStreamCursor(*in.After, time.Now())
-		if err != nil {
-			check.issues.Add("after", "%s", err)
-		}
-		v.after, v.position = &position, position
+		v.resume(&check.issues, *in.After, time.Now())
 	}
 	if err := check.err(); err != nil {
 		return nil, err
@@ -133,12 +136,13 @@ func (w *Watcher) admit(ctx context.Context, in WatchInput) (*view, error) {
 	return v, v.checkAfter(ctx)
 }
 
-// checkAfter refuses a cursor that no event of this database can have given: events would be taken for seen that were not.
+// checkAfter refuses a cursor of events that this database does not know, as after a restore: events would be taken for seen that were
+// not.
 func (v *view) checkAfter(ctx context.Context) error {
-	if v.after == nil {
+	if !v.resumes {
 		return nil
 	}
-	begun, err := event.Begun(ctx, v.DB.DB, *v.after)
+	begun, err := event.Begun(ctx, v.DB.DB, v.position)
 	if err != nil || begun {
 		return err
 	}
@@ -149,17 +153,19 @@ func (v *view) checkAfter(ctx context.Context) error {
 
 // allowed decides whether the caller may have the stream at all.
 func (v *view) allowed(ctx context.Context) error {
-	if v.accountID != "" {
-		return v.Authz.Check(ctx, authz.ProvidersRead, authz.ProviderAccount(v.tenantID, v.accountID))
-	}
-	_, err := v.Authz.Filter(ctx, authz.ProvidersRead, v.tenantID, authz.ProviderAccounts)
+	_, err := v.readable(ctx, v.accountID)
 	return err
 }
 
-// readable decides about one account without an audit row: what a stream leaves out is no denial.
-func (v *view) readable(ctx context.Context, accountID string) bool {
+// readable decides about one account. An error ends the stream; an account that is only left out of it is no denial, and has no audit
+// row.
+func (v *view) readable(ctx context.Context, accountID string) (bool, error) {
+	if v.accountID != "" {
+		err := v.Authz.Check(ctx, authz.ProvidersRead, authz.ProviderAccount(v.tenantID, v.accountID))
+		return err == nil, err
+	}
 	f, err := v.Authz.Filter(ctx, authz.ProvidersRead, v.tenantID, authz.ProviderAccounts)
-	return err == nil && f.Allows(accountID)
+	return err == nil && f.Allows(accountID), err
 }
 
 // wants is called by the hub for every event and must not block.
@@ -195,7 +201,7 @@ func (v *view) follow(ctx context.Context, out chan<- *model.BootstrapStatusChan
 			if !v.position.Before(e.Position) {
 				continue // seen already: the cursor came from a replica that was ahead of this one
 			}
-			done, err := v.send(ctx, out, e)
+			done, err := v.send(ctx, out, e, v.shared)
 			if done || err != nil {
 				return err
 			}
@@ -205,7 +211,7 @@ func (v *view) follow(ctx context.Context, out chan<- *model.BootstrapStatusChan
 
 // catchUp sends the present state of the one run, or everything after the cursor, up to the start of the subscription.
 func (v *view) catchUp(ctx context.Context, out chan<- *model.BootstrapStatusChange, start event.Position) (done bool, err error) {
-	if v.after == nil {
+	if !v.resumes {
 		if v.bootstrapID == "" {
 			return false, nil
 		}
@@ -219,8 +225,12 @@ func (v *view) catchUp(ctx context.Context, out chan<- *model.BootstrapStatusCha
 		if err != nil {
 			return false, err
 		}
+		runs, err := v.runsOf(ctx, events)
+		if err != nil {
+			return false, err
+		}
 		for _, e := range events {
-			if done, err := v.send(ctx, out, e); done || err != nil {
+			if done, err := v.send(ctx, out, e, runs.of); done || err != nil {
 				return done, err
 			}
 		}
@@ -235,7 +245,11 @@ func (v *view) final(ctx context.Context, start event.Position) (bool, error) {
 	if v.bootstrapID == "" {
 		return false, nil
 	}
-	e, err := event.Latest(ctx, v.DB.DB, v.tenantID, v.bootstrapID, start)
+	upTo := start
+	if upTo.Before(v.position) {
+		upTo = v.position // the cursor came from a replica that was ahead of this one
+	}
+	e, err := event.Latest(ctx, v.DB.DB, v.tenantID, v.bootstrapID, upTo)
 	if err != nil || e == nil || v.position.Before(e.Position) {
 		return false, err
 	}
@@ -251,7 +265,7 @@ func (v *view) sendPresent(ctx context.Context, out chan<- *model.BootstrapStatu
 		return false, err
 	}
 	if e != nil {
-		return v.deliver(ctx, out, e, true)
+		return v.deliver(ctx, out, e, v.shared, true)
 	}
 	r, err := load(ctx, v.DB.DB, v.tenantID, v.bootstrapID)
 	if err != nil || r == nil {
@@ -262,37 +276,35 @@ func (v *view) sendPresent(ctx context.Context, out chan<- *model.BootstrapStatu
 		return false, nil
 	}
 	since := model.NewTime(r.StateSince)
-	change := &model.BootstrapStatusChange{Cursor: streamCursor(start, r.Now), Bootstrap: &r.Bootstrap, To: r.Status, At: since}
+	change := &model.BootstrapStatusChange{Cursor: v.cursor(start, r.Now), Bootstrap: &r.Bootstrap, To: r.Status, At: since}
 	if !put(ctx, out, change) {
 		return true, nil
 	}
 	return r.Status.Final(), nil
 }
 
+// finder finds the run of an event, as it is now or was at some time after the event; nil when it is not there.
+type finder func(context.Context, *event.Event) (*model.Bootstrap, error)
+
 // send passes one event on, unless the caller may not read its account.
-func (v *view) send(ctx context.Context, out chan<- *model.BootstrapStatusChange, e *event.Event) (done bool, err error) {
-	return v.deliver(ctx, out, e, false)
+func (v *view) send(ctx context.Context, out chan<- *model.BootstrapStatusChange, e *event.Event, find finder) (done bool, err error) {
+	return v.deliver(ctx, out, e, find, false)
 }
 
-func (v *view) deliver(ctx context.Context, out chan<- *model.BootstrapStatusChange, e *event.Event, present bool) (done bool, err error) {
-	if err := v.allowed(ctx); err != nil {
-		return false, err
-	}
+func (v *view) deliver(ctx context.Context, out chan<- *model.BootstrapStatusChange, e *event.Event, find finder, present bool) (done bool, err error) {
 	v.position = e.Position
-	if !v.readable(ctx, e.AccountID) {
-		return false, nil
+	if ok, err := v.readable(ctx, e.AccountID); !ok {
+		return false, err
 	}
 	from, to, err := states(e)
 	if err != nil {
 		return false, err
 	}
-	r, err := load(ctx, v.DB.DB, v.tenantID, e.BootstrapID)
-	if err != nil || r == nil {
-		return false, postgres.Translate(err)
+	b, err := find(ctx, e)
+	if err != nil || b == nil {
+		return false, err
 	}
-	change := &model.BootstrapStatusChange{
-		Cursor: streamCursor(e.Position, e.At), Bootstrap: &r.Bootstrap, From: from, To: to, At: model.NewTime(e.At),
-	}
+	change := &model.BootstrapStatusChange{Cursor: v.cursor(e.Position, e.At), Bootstrap: b, From: from, To: to, At: model.NewTime(e.At)}
 	if present {
 		change.From = nil
 	}
@@ -300,6 +312,51 @@ func (v *view) deliver(ctx context.Context, out chan<- *model.BootstrapStatusCha
 		return true, nil
 	}
 	return v.bootstrapID != "" && to.Final(), nil
+}
+
+// shared finds the run of an event once for all streams whose callers see the same rows: a thousand streams of a tenant cost one
+// read an event. Whoever comes first reads for the others too, so it goes on when its own reader leaves.
+func (v *view) shared(ctx context.Context, e *event.Event) (*model.Bootstrap, error) {
+	scope, err := v.DB.ScopeOf(ctx)
+	if err != nil {
+		return nil, err
+	}
+	found, err := e.Share(scope, func() (any, error) {
+		ctx, cancel := context.WithTimeout(postgres.WithScope(context.WithoutCancel(ctx), scope), sharedTime)
+		defer cancel()
+		runs, err := v.runsOf(ctx, []*event.Event{e})
+		return runs[e.BootstrapID], err
+	})
+	b, _ := found.(*model.Bootstrap)
+	return b, err
+}
+
+// runsOf reads the runs of events in one statement, by id.
+func (v *view) runsOf(ctx context.Context, events []*event.Event) (runsByID, error) {
+	if len(events) == 0 {
+		return nil, nil
+	}
+	ids := make([]string, len(events))
+	for i, e := range events {
+		ids[i] = e.BootstrapID
+	}
+	var items []*model.Bootstrap
+	err := v.DB.NewSelect().Model(&items).ModelTableExpr("bootstraps AS b").ColumnExpr(columns).
+		Where("b.tenant_id = ?", v.tenantID).Where("b.id IN (?)", bun.List(ids)).Scan(ctx)
+	if err != nil {
+		return nil, failed("reading the runs of events", err)
+	}
+	byID := make(runsByID, len(items))
+	for _, b := range items {
+		byID[b.ID] = b
+	}
+	return byID, nil
+}
+
+type runsByID map[string]*model.Bootstrap
+
+func (r runsByID) of(_ context.Context, e *event.Event) (*model.Bootstrap, error) {
+	return r[e.BootstrapID], nil
 }
 
 // put hands over one change, and reports whether it was taken before ctx ended.
@@ -325,31 +382,27 @@ func states(e *event.Event) (from *model.BootstrapStatus, to model.BootstrapStat
 	return envelope.Data.From, envelope.Data.To, nil
 }
 
-// streamCursor names a position and its time, so that its age can be told without the event.
-func streamCursor(p event.Position, at time.Time) string {
-	return base64.RawURLEncoding.EncodeToString([]byte(p.String() + "." + strconv.FormatInt(at.UnixMilli(), 10)))
+// streamPlace is a position with its time, so that its age can be told without the event.
+type streamPlace struct {
+	XID       uint64 `json:"x"`
+	ID        int64  `json:"i"`
+	UnixMilli int64  `json:"t"`
 }
 
-func parseStreamCursor(s string, now time.Time) (event.Position, error) {
-	malformed := errors.New("must be the cursor of a message of this subscription")
-	text, err := base64.RawURLEncoding.DecodeString(s)
-	if err != nil {
-		return event.Position{}, malformed
+func (v *view) cursor(p event.Position, at time.Time) string {
+	text, _ := json.Marshal(streamPlace{p.XID, p.ID, at.UnixMilli()}) // of numbers
+	return v.list.Seal(text)
+}
+
+// resume takes the position to go on from, or says why it cannot.
+func (v *view) resume(issues *problem.Issues, after string, now time.Time) {
+	place, ok := cursor.Decode[streamPlace](v.list)(after)
+	switch {
+	case !ok:
+		issues.Add("after", "must be the cursor of a message of this subscription, with the same arguments")
+	case now.Sub(time.UnixMilli(place.UnixMilli)) > event.Retention:
+		issues.Add("after", "is older than seven days: read the bootstraps again and follow anew")
+	default:
+		v.resumes, v.position = true, event.Position{XID: place.XID, ID: place.ID}
 	}
-	i := strings.LastIndexByte(string(text), '.')
-	if i < 0 {
-		return event.Position{}, malformed
-	}
-	p, err := event.ParsePosition(string(text[:i]))
-	if err != nil {
-		return event.Position{}, malformed
-	}
-	ms, err := strconv.ParseInt(string(text[i+1:]), 10, 64)
-	if err != nil {
-		return event.Position{}, malformed
-	}
-	if now.Sub(time.UnixMilli(ms)) > event.Retention {
-		return event.Position{}, errors.New("is older than seven days: read the bootstraps again and follow anew")
-	}
-	return p, nil
 }

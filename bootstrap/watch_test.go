@@ -2,13 +2,20 @@ package bootstrap
 
 import (
 	"context"
+	"encoding/base64"
 	"log/slog"
 	"runtime"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"better/compute/authz"
+	"better/compute/internal/cursor"
 	"better/compute/internal/event"
 	"better/compute/internal/id"
+	"better/compute/internal/postgres"
+	"better/compute/internal/postgres/pgtest"
 	"better/compute/internal/problem"
 	"better/compute/model"
 )
@@ -194,12 +201,11 @@ func TestWatchRefusals(t *testing.T) {
 	runID := w.start(w.offer("k"))
 	s := w.watch(w.ctx, WatchInput{TenantID: tenant, BootstrapID: &runID})
 	fresh := w.next(s).Cursor
-	p, err := parseStreamCursor(fresh, time.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
-	old := streamCursor(p, time.Now().Add(-event.Retention-time.Minute))
-	future := streamCursor(event.Position{XID: 1 << 62}, time.Now())
+	at := w.placeOf(fresh, "", runID)
+	old := w.cursorAt(event.Position{XID: at.XID, ID: at.ID}, time.Now().Add(-event.Retention-time.Minute), "", "")
+	future := w.cursorAt(event.Position{XID: 1 << 62}, time.Now(), "", "")
+	bare := base64.RawURLEncoding.EncodeToString([]byte(`{"x":1,"i":1,"t":9999999999999}`))
+	foreign := "must be the cursor of a message of this subscription, with the same arguments"
 	none, strange, garbage, wrongID := id.New("boot"), id.New("pacct"), "garbage!", "boot_1"
 	w.grant("user:stranger", "tenant-admin", "compute-tenant/other")
 	for _, c := range []struct {
@@ -207,30 +213,73 @@ func TestWatchRefusals(t *testing.T) {
 		ctx  context.Context
 		in   WatchInput
 		code problem.Code
+		says string // in the issue of INVALID_INPUT, if that matters
 	}{
-		{"nobody", t.Context(), WatchInput{TenantID: tenant}, problem.Unauthenticated},
-		{"no rights", as(t.Context(), "user:nobody"), WatchInput{TenantID: tenant}, problem.Forbidden},
-		{"no rights on the account", as(t.Context(), "user:nobody"), WatchInput{TenantID: tenant, AccountID: &w.account}, problem.Forbidden},
-		{"no rights on the run", as(t.Context(), "user:nobody"), WatchInput{TenantID: tenant, BootstrapID: &runID}, problem.Forbidden},
-		{"another tenant", as(t.Context(), "user:stranger"), WatchInput{TenantID: tenant, BootstrapID: &runID}, problem.Forbidden},
-		{"another tenant's run", as(t.Context(), "user:stranger"), WatchInput{TenantID: "other", BootstrapID: &runID}, problem.NotFound},
-		{"no such run", w.ctx, WatchInput{TenantID: tenant, BootstrapID: &none}, problem.NotFound},
-		{"run of another account", w.ctx, WatchInput{TenantID: tenant, BootstrapID: &runID, AccountID: &strange}, problem.NotFound},
-		{"bad tenant", w.ctx, WatchInput{TenantID: "a b"}, problem.InvalidInput},
-		{"bad run", w.ctx, WatchInput{TenantID: tenant, BootstrapID: &wrongID}, problem.InvalidInput},
-		{"bad account", w.ctx, WatchInput{TenantID: tenant, AccountID: &wrongID}, problem.InvalidInput},
-		{"bad cursor", w.ctx, WatchInput{TenantID: tenant, After: &garbage}, problem.InvalidInput},
-		{"cursor of the future", w.ctx, WatchInput{TenantID: tenant, After: &future}, problem.InvalidInput},
-		{"old cursor", w.ctx, WatchInput{TenantID: tenant, After: &old}, problem.InvalidInput},
+		{"nobody", t.Context(), WatchInput{TenantID: tenant}, problem.Unauthenticated, ""},
+		{"no rights", as(t.Context(), "user:nobody"), WatchInput{TenantID: tenant}, problem.Forbidden, ""},
+		{"no rights on the account", as(t.Context(), "user:nobody"), WatchInput{TenantID: tenant, AccountID: &w.account}, problem.Forbidden, ""},
+		{"no rights on the run", as(t.Context(), "user:nobody"), WatchInput{TenantID: tenant, BootstrapID: &runID}, problem.Forbidden, ""},
+		{"another tenant", as(t.Context(), "user:stranger"), WatchInput{TenantID: tenant, BootstrapID: &runID}, problem.Forbidden, ""},
+		{"another tenant's run", as(t.Context(), "user:stranger"), WatchInput{TenantID: "other", BootstrapID: &runID}, problem.NotFound, ""},
+		{"no such run", w.ctx, WatchInput{TenantID: tenant, BootstrapID: &none}, problem.NotFound, ""},
+		{"run of another account", w.ctx, WatchInput{TenantID: tenant, BootstrapID: &runID, AccountID: &strange}, problem.NotFound, ""},
+		{"bad tenant", w.ctx, WatchInput{TenantID: "a b"}, problem.InvalidInput, ""},
+		{"bad run", w.ctx, WatchInput{TenantID: tenant, BootstrapID: &wrongID}, problem.InvalidInput, ""},
+		{"bad account", w.ctx, WatchInput{TenantID: tenant, AccountID: &wrongID}, problem.InvalidInput, ""},
+		{"bad cursor", w.ctx, WatchInput{TenantID: tenant, After: &garbage}, problem.InvalidInput, foreign},
+		{"cursor that nobody sealed", w.ctx, WatchInput{TenantID: tenant, After: &bare}, problem.InvalidInput, foreign},
+		{"cursor of one run for all", w.ctx, WatchInput{TenantID: tenant, After: &fresh}, problem.InvalidInput, foreign},
+		{"cursor of one run for its account", w.ctx, WatchInput{TenantID: tenant, AccountID: &w.account, After: &fresh}, problem.InvalidInput, foreign},
+		{"cursor of all for one run", w.ctx, WatchInput{TenantID: tenant, BootstrapID: &runID, After: &old}, problem.InvalidInput, foreign},
+		{"cursor of another tenant", as(t.Context(), "user:stranger"), WatchInput{TenantID: "other", After: &old}, problem.InvalidInput, foreign},
+		{"cursor of the future", w.ctx, WatchInput{TenantID: tenant, After: &future}, problem.InvalidInput, "is not the cursor of an event of this database"},
+		{"old cursor", w.ctx, WatchInput{TenantID: tenant, After: &old}, problem.InvalidInput, "is older than seven days"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			ctx, cancel := context.WithCancel(c.ctx)
 			defer cancel()
 			_, err := w.watcher.Watch(ctx, c.in)
-			wantCode(t, err, c.code)
+			refused := wantCode(t, err, c.code)
+			if c.says == "" {
+				return
+			}
+			issues := refused.Details["issues"].([]problem.Issue)
+			if len(issues) != 1 || issues[0].Path != "after" || !strings.HasPrefix(issues[0].Message, c.says) {
+				t.Errorf("the issues are %v", issues)
+			}
 		})
 	}
+}
+
+// list is that of a stream's cursors.
+func (w *watching) list(accountID, runID string) cursor.List {
+	w.t.Helper()
+	optional := func(v string) string {
+		if v == "" {
+			return ""
+		}
+		return cursor.Optional(&v)
+	}
+	l, err := w.deps.Cursors.List(w.ctx, "bootstrapStatusChanged", tenant, optional(accountID), optional(runID))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return l
+}
+
+func (w *watching) placeOf(text, accountID, runID string) streamPlace {
+	w.t.Helper()
+	place, ok := cursor.Decode[streamPlace](w.list(accountID, runID))(text)
+	if !ok {
+		w.t.Fatalf("%q is no cursor of the stream", text)
+	}
+	return place
+}
+
+func (w *watching) cursorAt(p event.Position, at time.Time, accountID, runID string) string {
+	w.t.Helper()
+	return (&view{list: w.list(accountID, runID)}).cursor(p, at)
 }
 
 func TestWatchCutsOffAReaderThatDoesNotKeepUp(t *testing.T) {
@@ -299,11 +348,7 @@ func TestWatchResumesOnAReplicaThatIsBehind(t *testing.T) {
 	ahead := w.next(s)
 
 	behind := &Watcher{Runs: w.service, Hub: event.NewHub(w.db, slog.New(slog.DiscardHandler))}
-	p, err := parseStreamCursor(ahead.Cursor, time.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
-	behind.Hub.StartAt(event.Position{XID: p.XID - 1})
+	behind.Hub.StartAt(event.Position{XID: w.placeOf(ahead.Cursor, "", runID).XID - 1})
 	ctx, cancel := context.WithCancel(w.ctx)
 	done := make(chan struct{})
 	resumed, err := func() (*Stream, error) {
@@ -317,5 +362,80 @@ func TestWatchResumesOnAReplicaThatIsBehind(t *testing.T) {
 	w.driveToStatus(runID, model.Preparing)
 	if c := w.next(resumed); c.To != model.Preparing {
 		t.Errorf("the first change after identifying is %s", c.To)
+	}
+}
+
+// The cursor of the last change, at a replica that has not come so far.
+func TestWatchOfAFinalRunEndsOnAReplicaThatIsBehind(t *testing.T) {
+	t.Parallel()
+	w := setupWatch(t)
+	runID := w.start(w.offer("k"))
+	s := w.watch(w.ctx, WatchInput{TenantID: tenant, BootstrapID: &runID})
+	go w.through(runID)
+	_, cursors := w.rest(s)
+	last := cursors[len(cursors)-1]
+	behind := &Watcher{Runs: w.service, Hub: event.NewHub(w.db, slog.New(slog.DiscardHandler))}
+	behind.Hub.StartAt(event.Position{XID: w.placeOf(cursors[0], "", runID).XID})
+	again, err := behind.Watch(w.ctx, WatchInput{TenantID: tenant, BootstrapID: &runID, After: &last})
+	if err != nil {
+		t.Fatal(err)
+	}
+	rest, _ := w.rest(again)
+	equal(t, "changes after the last one", rest, []string(nil))
+}
+
+func TestWatchReadsTheRunOfAnEventOnce(t *testing.T) {
+	t.Parallel()
+	w := setupWatch(t)
+	runID := w.start(w.offer("k"))
+	var streams []*Stream
+	for range 50 {
+		streams = append(streams, w.watch(w.ctx, WatchInput{TenantID: tenant}))
+	}
+	everyone := func() {
+		t.Helper()
+		w.exec(`INSERT INTO events (tenant_id, type, bootstrap_id, account_id, data)
+			SELECT tenant_id, type, bootstrap_id, account_id, data FROM events WHERE bootstrap_id = ? LIMIT 1`, runID)
+		for _, s := range streams {
+			w.next(s)
+		}
+	}
+	everyone() // whatever is read once and kept
+	count := pgtest.CountQueries(w.db)
+	everyone()
+	if n := count(); n > 2 {
+		t.Errorf("an event and its 50 readers take %d statements", n)
+	}
+}
+
+// The rows that a caller's scope does not show stay hidden also when another caller's stream has read them.
+func TestWatchSharesRowsWithinAScope(t *testing.T) {
+	t.Parallel()
+	w := setupWatch(t)
+	w.grant("user:walled", "tenant-admin", "compute-tenant/"+tenant)
+	var asked atomic.Int64
+	w.db.ScopeBy(func(ctx context.Context) (postgres.Scope, error) {
+		if actor, _ := authz.ActorFrom(ctx); actor.Subject == "user:walled" {
+			asked.Add(1)
+			return postgres.Tenants("other"), nil
+		}
+		return postgres.AllTenants(), nil
+	})
+	open := w.watch(w.ctx, WatchInput{TenantID: tenant})
+	walled := w.watch(as(w.ctx, "user:walled"), WatchInput{TenantID: tenant})
+	before := asked.Load()
+	runID := w.start(w.offer("k"))
+	w.next(open)
+	for deadline := time.Now().Add(20 * time.Second); asked.Load() == before; runtime.Gosched() {
+		if time.Now().After(deadline) {
+			t.Fatal("the scope of the stream is not asked for")
+		}
+	}
+	w.db.ScopeBy(func(context.Context) (postgres.Scope, error) { return postgres.AllTenants(), nil })
+	w.driveToStatus(runID, model.Preparing)
+	for _, s := range []*Stream{open, walled} {
+		if c := w.next(s); c.From == nil || *c.From != model.Claiming {
+			t.Errorf("a stream goes on with %+v", c)
+		}
 	}
 }

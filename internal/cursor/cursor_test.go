@@ -192,10 +192,10 @@ func TestKeyIsReadOnce(t *testing.T) {
 func TestNoCursorsWithoutTheKey(t *testing.T) {
 	t.Parallel()
 	db := pgtest.New(t)
-	s := cursor.NewSealer(db)
+	owner, s := pgtest.Owner(t, db), cursor.NewSealer(db)
 	exec := func(statement string) {
 		t.Helper()
-		if _, err := db.NewRaw(statement).Exec(t.Context()); err != nil {
+		if _, err := owner.NewRaw(statement).Exec(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -9,7 +9,7 @@ import (
 	"context"
 	"fmt"
 	"strconv"
-	"strings"
+	"sync"
 	"time"
 
 	"github.com/uptrace/bun"
@@ -45,32 +45,29 @@ func (p Position) Before(q Position) bool {
 	return p.XID < q.XID || p.XID == q.XID && p.ID < q.ID
 }
 
-// String is the form that ParsePosition reads.
 func (p Position) String() string { return fmt.Sprintf("%d.%d", p.XID, p.ID) }
-
-// ParsePosition reads what String wrote.
-func ParsePosition(s string) (Position, error) {
-	x, i, ok := strings.Cut(s, ".")
-	if !ok {
-		return Position{}, fmt.Errorf("position %q has no dot", s)
-	}
-	xid, err := strconv.ParseUint(x, 10, 64)
-	if err != nil {
-		return Position{}, fmt.Errorf("position %q: %w", s, err)
-	}
-	id, err := strconv.ParseInt(i, 10, 64)
-	if err != nil || id < 0 {
-		return Position{}, fmt.Errorf("position %q has no number", s)
-	}
-	return Position{XID: xid, ID: id}, nil
-}
 
 // Event is an event that was read.
 type Event struct {
 	Record
 	Position Position
 	At       time.Time
+
+	shared sync.Map // what Share found, by key
 }
+
+// Share gives what find found for the first reader of the event that asked by this key to all that ask by it: readers of a
+// Hub's subscriptions get the same event. While one finds, the others wait; a failure is told to those and not kept.
+func (e *Event) Share(key any, find func() (any, error)) (any, error) {
+	found, _ := e.shared.LoadOrStore(key, &finding{find: sync.OnceValues(find)})
+	v, err := found.(*finding).find()
+	if err != nil {
+		e.shared.CompareAndDelete(key, found)
+	}
+	return v, err
+}
+
+type finding struct{ find func() (any, error) }
 
 // Append writes an event in the caller's transaction.
 func Append(ctx context.Context, tx bun.IDB, r Record) error {

@@ -235,16 +235,26 @@ func TestHubGoesOnAfterItsConnectionDied(t *testing.T) {
 	}
 }
 
-func TestParsePosition(t *testing.T) {
+func TestShareFindsOnce(t *testing.T) {
 	t.Parallel()
-	p := event.Position{XID: 1<<63 + 5, ID: 7}
-	if got, err := event.ParsePosition(p.String()); err != nil || got != p {
-		t.Errorf("ParsePosition(%q) = %v, %v", p.String(), got, err)
+	e := new(event.Event)
+	failure := errors.New("failed")
+	if _, err := e.Share("a", func() (any, error) { return nil, failure }); !errors.Is(err, failure) {
+		t.Errorf("Share gives %v", err)
 	}
-	for _, bad := range []string{"", "1", ".", "1.", ".1", "-1.2", "1.-2", "x.1", "1.x", "99999999999999999999.1"} {
-		if _, err := event.ParsePosition(bad); err == nil {
-			t.Errorf("ParsePosition(%q) did not fail", bad)
-		}
+	found := 0
+	var wg sync.WaitGroup
+	for range 50 {
+		wg.Go(func() {
+			v, err := e.Share("a", func() (any, error) { found++; return found, nil })
+			if v != 1 || err != nil {
+				t.Errorf("Share gives %v, %v", v, err)
+			}
+		})
+	}
+	wg.Wait()
+	if v, err := e.Share("b", func() (any, error) { return "other", nil }); v != "other" || err != nil {
+		t.Errorf("by another key Share gives %v, %v", v, err)
 	}
 }
 
@@ -256,7 +266,7 @@ func TestPruneKeepsTheRetention(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	_, err := b.db.NewRaw("UPDATE events SET at = now() - interval '8 days' WHERE type = 'old'").Exec(t.Context())
+	_, err := pgtest.Owner(t, b.db).NewRaw("UPDATE events SET at = now() - interval '8 days' WHERE type = 'old'").Exec(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

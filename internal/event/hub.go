@@ -91,6 +91,7 @@ func (h *Hub) Subscribers() int {
 
 // Run reads until ctx ends. Database failures are logged and tried again: the position stays, so nothing is missed.
 func (h *Hub) Run(ctx context.Context) error {
+	ctx = postgres.WithScope(ctx, postgres.AllTenants()) // who may see an event is for its readers to decide
 	for {
 		err := h.follow(ctx)
 		if ctx.Err() != nil {

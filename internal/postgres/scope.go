@@ -71,6 +71,16 @@ func (db *DB) ScopeBy(resolve func(ctx context.Context) (Scope, error)) {
 // does not resolve: a context that is not marked then sees no tenant once ScopeBy was called.
 func (db *DB) Scoped(ctx context.Context) (context.Context, error) { return db.scopes.mark(ctx) }
 
+// ScopeOf is the scope that ctx has on db. What is read under one scope may be shown to whoever has the same.
+func (db *DB) ScopeOf(ctx context.Context) (Scope, error) {
+	marked, err := db.scopes.mark(ctx)
+	if err != nil {
+		return Scope{}, err
+	}
+	s, _ := explicitScope(marked)
+	return s, nil
+}
+
 // scopes finds the scope of a context, and gives it to the connections of one pool.
 type scopes struct {
 	resolve atomic.Pointer[func(context.Context) (Scope, error)]
