@@ -42,15 +42,19 @@ type Limits struct {
 	InitTime          time.Duration // from the WebSocket upgrade to connection_init
 	WriteTime         time.Duration // until one message is with the client
 	KeepAlive         time.Duration // between pings on an idle stream
-	DrainTime         time.Duration // that requests in flight get at shutdown
+	DrainNotice       time.Duration // how long a server that is to stop tells its callers before it does; zero means not at all
+	DrainTime         time.Duration // that requests in flight get after that
 
 	SocketOperations  int // running at a time on one WebSocket
 	SocketsPerSubject int // open WebSockets of one caller
 	StreamsPerSubject int // open Server-Sent Events streams of one caller
+	StreamsPerTenant  int // running subscriptions in one tenant, of all its callers
 	PendingSockets    int // open WebSockets whose caller is not known yet
 
-	PointsPerSecond int // of cost, that one caller gets back; a REST call takes one
-	PointsAtMost    int // that one caller can save up
+	PointsPerSecond       int // of cost, that one caller gets back; a REST call takes one
+	PointsAtMost          int // that one caller can save up
+	TenantPointsPerSecond int // the same for all callers of one tenant
+	TenantPointsAtMost    int
 }
 
 func defaultLimits() Limits {
@@ -68,15 +72,18 @@ func defaultLimits() Limits {
 		InitTime:          3 * time.Second,
 		WriteTime:         5 * time.Second,
 		KeepAlive:         15 * time.Second,
-		DrainTime:         10 * time.Second,
+		DrainTime:         7 * time.Second,
 
 		SocketOperations:  20,
 		SocketsPerSubject: 100,
 		StreamsPerSubject: 100,
+		StreamsPerTenant:  10_000,
 		PendingSockets:    1_000,
 
-		PointsPerSecond: 20_000,
-		PointsAtMost:    100_000,
+		PointsPerSecond:       20_000,
+		PointsAtMost:          100_000,
+		TenantPointsPerSecond: 100_000,
+		TenantPointsAtMost:    500_000,
 	}
 }
 
@@ -117,9 +124,12 @@ func (l Limits) withDefaults() (Limits, error) {
 		{"socketOperations", &l.SocketOperations, d.SocketOperations},
 		{"socketsPerSubject", &l.SocketsPerSubject, d.SocketsPerSubject},
 		{"streamsPerSubject", &l.StreamsPerSubject, d.StreamsPerSubject},
+		{"streamsPerTenant", &l.StreamsPerTenant, d.StreamsPerTenant},
 		{"pendingSockets", &l.PendingSockets, d.PendingSockets},
 		{"pointsPerSecond", &l.PointsPerSecond, d.PointsPerSecond},
 		{"pointsAtMost", &l.PointsAtMost, d.PointsAtMost},
+		{"tenantPointsPerSecond", &l.TenantPointsPerSecond, d.TenantPointsPerSecond},
+		{"tenantPointsAtMost", &l.TenantPointsAtMost, d.TenantPointsAtMost},
 	}
 	for _, c := range counts {
 		if *c.set < 0 {
@@ -139,6 +149,7 @@ func (l Limits) withDefaults() (Limits, error) {
 		{"initTime", &l.InitTime, d.InitTime},
 		{"writeTime", &l.WriteTime, d.WriteTime},
 		{"keepAlive", &l.KeepAlive, d.KeepAlive},
+		{"drainNotice", &l.DrainNotice, 0},
 		{"drainTime", &l.DrainTime, d.DrainTime},
 	}
 	for _, t := range times {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"maps"
-	"math"
 	"strings"
 	"time"
 
@@ -17,7 +16,6 @@ import (
 	"github.com/vektah/gqlparser/v2/validator"
 	"github.com/vektah/gqlparser/v2/validator/rules"
 
-	"better/compute/authz"
 	"better/compute/internal/problem"
 )
 
@@ -41,7 +39,7 @@ type engine struct {
 	exec       *executor.Executor
 	presenter  presenter
 	metrics    *metrics
-	meter      *meter
+	quota      *quota
 	config     Config
 	rules      *rules.Rules
 	documents  *lru.Cache[string, *ast.QueryDocument]
@@ -49,7 +47,7 @@ type engine struct {
 	live       map[string]bool
 }
 
-func newEngine(schema graphql.ExecutableSchema, config Config, p presenter, m *metrics, points *meter) (*engine, error) {
+func newEngine(schema graphql.ExecutableSchema, config Config, p presenter, m *metrics, q *quota) (*engine, error) {
 	documents, err := lru.New[string, *ast.QueryDocument](cachedDocuments)
 	if err != nil {
 		return nil, err
@@ -59,7 +57,7 @@ func newEngine(schema graphql.ExecutableSchema, config Config, p presenter, m *m
 		return nil, err
 	}
 	e := &engine{
-		schema: schema, presenter: p, metrics: m, meter: points, config: config,
+		schema: schema, presenter: p, metrics: m, quota: q, config: config,
 		rules: validationRules(config.Suggestions), documents: documents, operations: persisted, live: map[string]bool{},
 	}
 	for _, f := range liveFields {
@@ -91,6 +89,7 @@ type operation struct {
 	*graphql.OperationContext
 	cost     Cost
 	usesLive bool
+	tenants  []string // that it names
 }
 
 func (op *operation) kind() ast.Operation { return op.Operation.Operation }
@@ -120,21 +119,11 @@ func (e *engine) prepare(ctx context.Context, params *graphql.RawParams) (*opera
 		op.price(resp)
 		return nil, resp
 	}
-	if err := charge(ctx, e.meter, op.cost.Requested); err != nil {
+	op.tenants = tenantsOf(opCtx)
+	if err := e.quota.charge(ctx, op.cost.Requested, op.tenants); err != nil {
 		return nil, e.refuse(ctx, err)
 	}
 	return op, nil
-}
-
-// charge takes points from the context's caller, or is RATE_LIMITED with details.retryAfterSeconds.
-func charge(ctx context.Context, m *meter, points int) error {
-	actor, _ := authz.ActorFrom(ctx)
-	wait := m.charge(actor.Subject, points)
-	if wait == 0 {
-		return nil
-	}
-	return problem.New(problem.RateLimited, "You have used up what one caller may ask for in a short time.").
-		With("rule", "points").With("retryAfterSeconds", int(math.Ceil(wait.Seconds())))
 }
 
 // document gives the parsed and validated document of a text. Equal texts share one, which nothing changes any more.
@@ -147,7 +136,7 @@ func (e *engine) document(ctx context.Context, text string) (*ast.QueryDocument,
 	if doc, ok := e.documents.Get(text); ok {
 		return doc, nil
 	}
-	if err := charge(ctx, e.meter, len(text)/bytesPerPoint); err != nil {
+	if err := e.quota.charge(ctx, len(text)/bytesPerPoint, nil); err != nil {
 		return nil, []error{err}
 	}
 	doc, err := parser.ParseQueryWithTokenLimit(&ast.Source{Input: text}, limits.Tokens)
@@ -182,7 +171,13 @@ func (e *engine) unparsed(err error) error {
 // has one response, a subscription any number.
 func (e *engine) run(ctx context.Context, op *operation, emit func(*graphql.Response) error) error {
 	stream := op.kind() == ast.Subscription
-	if !stream {
+	if stream {
+		release, err := e.quota.stream(ctx, op.tenants)
+		if err != nil {
+			return emit(e.refuse(ctx, err))
+		}
+		defer release()
+	} else {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, e.timeLimit(op))
 		defer cancel()

@@ -74,9 +74,10 @@ func setup(t testing.TB, change ...func(*Config)) *world {
 			data, _ := io.ReadAll(r.Body)
 			_, _ = fmt.Fprintf(rw, "%s %s %d", actor.Subject, r.URL.Path, len(data))
 		}),
-		Ready:  func(context.Context) error { return w.notReady },
-		Log:    slog.New(slog.NewJSONHandler(w.log, nil)),
-		Config: config,
+		Belongs: belongs,
+		Ready:   func(context.Context) error { return w.notReady },
+		Log:     slog.New(slog.NewJSONHandler(w.log, nil)),
+		Config:  config,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -96,6 +97,12 @@ func setup(t testing.TB, change ...func(*Config)) *world {
 		}
 	})
 	return w
+}
+
+// belongs gives both callers a right in the tenant "shared", and alice alone in those that begin with "alice".
+func belongs(ctx context.Context, tenant string) bool {
+	actor, _ := authz.ActorFrom(ctx)
+	return tenant == "shared" || (actor.Subject == "user:alice" && strings.HasPrefix(tenant, "alice"))
 }
 
 func (w *world) authenticate(ctx context.Context, token string) (authz.Actor, error) {

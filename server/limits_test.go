@@ -24,6 +24,7 @@ const unmetered = 1 << 40
 func newTestEngine(t testing.TB, config Config) *engine {
 	t.Helper()
 	config.Limits.PointsPerSecond, config.Limits.PointsAtMost = unmetered, unmetered
+	config.Limits.TenantPointsPerSecond, config.Limits.TenantPointsAtMost = unmetered, unmetered
 	var err error
 	if config.Limits, err = config.Limits.withDefaults(); err != nil {
 		t.Fatal(err)
@@ -32,7 +33,7 @@ func newTestEngine(t testing.TB, config Config) *engine {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e, err := newEngine(graph.NewExecutableSchema(graph.Config{Resolvers: root{}}), config, presenter{slog.New(slog.DiscardHandler)}, m, newMeter(config.Limits.PointsPerSecond, config.Limits.PointsAtMost))
+	e, err := newEngine(graph.NewExecutableSchema(graph.Config{Resolvers: root{}}), config, presenter{slog.New(slog.DiscardHandler)}, m, newQuota(config.Limits, nil))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -373,32 +374,59 @@ func cpuTime(t testing.TB) time.Duration {
 func TestMeter(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(0, 0)
-	m := newMeter(10, 100)
+	m := newMeter(Limits{PointsPerSecond: 10, PointsAtMost: 100, TenantPointsPerSecond: 20, TenantPointsAtMost: 150})
 	m.now = func() time.Time { return now }
-	if wait := m.charge("a", 100); wait != 0 {
-		t.Errorf("a whole burst waits %v", wait)
+	a, b, tenant := account{limitSubject, "a"}, account{limitSubject, "b"}, account{limitTenant, "a"}
+	charge := func(want time.Duration, wantShort account, points int, accounts ...account) {
+		t.Helper()
+		if wait, short := m.charge(points, accounts...); wait != want || short != wantShort {
+			t.Errorf("%d points of %v wait %v for %v, want %v for %v", points, accounts, wait, short, want, wantShort)
+		}
 	}
-	if wait := m.charge("a", 20); wait != 2*time.Second {
-		t.Errorf("20 points at 10 a second take %v", wait)
-	}
-	if wait := m.charge("b", 1); wait != 0 {
-		t.Errorf("another caller waits %v", wait)
-	}
+	charge(0, account{}, 100, a) // a whole burst
+	charge(2*time.Second, a, 20, a)
+	charge(2*time.Second, a, 20, a, tenant)
+	charge(0, account{}, 100, b, tenant)
+	charge(10*time.Second, b, 100, b, tenant) // the tenant waits too, but not as long
 	now = now.Add(2 * time.Second)
-	if wait := m.charge("a", 20); wait != 0 {
-		t.Errorf("after the wait it waits %v", wait)
-	}
-	if wait := m.charge("a", 0); wait == 0 {
-		t.Error("an operation that returns nothing is free")
-	}
+	charge(0, account{}, 20, a)
+	charge(100*time.Millisecond, a, 0, a) // an operation that returns nothing is not free
 	now = now.Add(time.Hour)
-	if wait := m.charge("a", 1_000_000); wait != 0 {
-		t.Errorf("more than can be saved up waits %v", wait)
-	}
+	charge(0, account{}, 1_000_000, a) // more than can be saved up
+	now = now.Add(time.Hour)
+	charge(0, account{}, 100, a, tenant)
+	charge(2500*time.Millisecond, tenant, 100, b, tenant)
+	charge(0, account{}, 100, b) // which the refusal took nothing from
 	now = now.Add(time.Hour)
 	m.sweep(now)
-	if len(m.callers) != 0 {
-		t.Errorf("callers with all their points are remembered: %v", m.callers)
+	if len(m.balances) != 0 {
+		t.Errorf("accounts with all their points are remembered: %v", m.balances)
+	}
+}
+
+// A flood of names that have not got their points back yet costs each of them a constant, not a walk over all.
+func TestMeterUnderAFloodOfNames(t *testing.T) {
+	t.Parallel()
+	now := time.Unix(0, 0)
+	m := newMeter(Limits{PointsPerSecond: 1, PointsAtMost: 100, TenantPointsPerSecond: 1, TenantPointsAtMost: 100})
+	m.now = func() time.Time { return now }
+	sweeps := 0
+	for i := range 8 * sweepAt {
+		before := m.sweepAt
+		m.charge(50, account{limitSubject, fmt.Sprint(i)})
+		if m.sweepAt != before {
+			sweeps++
+		}
+	}
+	if len(m.balances) != 8*sweepAt || sweeps > 4 {
+		t.Errorf("%d names are remembered after %d sweeps", len(m.balances), sweeps)
+	}
+	now = now.Add(time.Hour)
+	for i := range 8 * sweepAt {
+		m.charge(50, account{limitSubject, fmt.Sprint("again", i)})
+	}
+	if _, known := m.balances[account{limitSubject, "0"}]; known || m.sweepAt > 16*sweepAt {
+		t.Errorf("what was full again is remembered; the next sweep is at %d", m.sweepAt)
 	}
 }
 

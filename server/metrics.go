@@ -6,6 +6,8 @@ import (
 	"github.com/99designs/gqlgen/graphql"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/vektah/gqlparser/v2/ast"
+
+	"better/compute/internal/problem"
 )
 
 // metrics has labels of closed sets only: nothing that a caller sends becomes one.
@@ -59,6 +61,12 @@ func (m *metrics) refused(resp *graphql.Response) {
 			m.limit(rule)
 		}
 	}
+}
+
+// ruleOf is the name of the limit that an error is about.
+func ruleOf(err error) string {
+	rule, _ := problem.From(err).Details["rule"].(string)
+	return rule
 }
 
 func (m *metrics) limit(rule string) { m.limits.WithLabelValues(rule).Inc() }

@@ -157,6 +157,17 @@ func secure(next http.Handler) http.Handler {
 	})
 }
 
+// sayGoodbye makes each answer the last of its connection once the server is about to stop: a client that went on would meet its
+// end in the middle of a request.
+func (s *Server) sayGoodbye(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if s.leaving.Load() && !isUpgrade(r) {
+			w.Header().Set("Connection", "close")
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
 // checkOrigin refuses what a page of another site sends, unless that site is allowed; then it answers its CORS preflight.
 func (s *Server) checkOrigin(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -222,8 +233,10 @@ func (s *Server) readBody(next http.Handler) http.Handler {
 // chargeCall takes one point for a call of the REST interface.
 func (s *Server) chargeCall(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if err := charge(r.Context(), s.meter, 1); err != nil {
-			s.metrics.limit("points")
+		body, _ := io.ReadAll(r.Body) // of readBody, in memory
+		r.Body = io.NopCloser(bytes.NewReader(body))
+		if err := s.quota.charge(r.Context(), 1, tenantsOfBody(body)); err != nil {
+			s.metrics.limit(ruleOf(err))
 			s.refuse(w, r, err)
 			return
 		}

@@ -14,6 +14,7 @@ import (
 	"net"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/99designs/gqlgen/graphql"
@@ -27,6 +28,9 @@ import (
 const (
 	graphqlPath = "/graphql"
 	restPath    = "/api/compute"
+
+	// lastWords is how long before the end of the drain time requests are ended, so that their callers hear a code.
+	lastWords = time.Second
 )
 
 // Deps is what the server puts behind its routes. Schema, Authenticate and Log must be there.
@@ -37,8 +41,11 @@ type Deps struct {
 	Console      http.Handler                    // at / and below, with a content policy of its own; nil: a page that says what this is
 	Ready        func(ctx context.Context) error // whether requests can be served now
 	Metrics      *prometheus.Registry            // what /metrics shows, and where the server's own go
-	Log          *slog.Logger
-	Config       Config
+	// Belongs says whether the caller of the context has any right in the tenant: only then does what it asks for count against the
+	// tenant's limits. Without it only callers have limits.
+	Belongs func(ctx context.Context, tenantID string) bool
+	Log     *slog.Logger
+	Config  Config
 }
 
 // Server is the edge. Its zero value is not usable, see New.
@@ -49,13 +56,14 @@ type Server struct {
 	presenter presenter
 	metrics   *metrics
 	engine    *engine
-	meter     *meter
+	quota     *quota
 	now       func() time.Time
 
 	sockets *gate // by subject
 	streams *gate // by subject
 	pending *gate // sockets without a subject yet
 
+	leaving  atomic.Bool     // the server is about to stop taking work; callers are told to go elsewhere
 	draining context.Context // ends when the server stops taking work; streams end with it
 	drain    context.CancelFunc
 	hijacked sync.WaitGroup // WebSockets, which http.Server does not wait for
@@ -80,8 +88,8 @@ func New(deps Deps) (*Server, error) {
 	if s.metrics, err = newMetrics(deps.Metrics); err != nil {
 		return nil, fmt.Errorf("registering metrics: %w", err)
 	}
-	s.meter = newMeter(limits.PointsPerSecond, limits.PointsAtMost)
-	if s.engine, err = newEngine(deps.Schema, s.config, s.presenter, s.metrics, s.meter); err != nil {
+	s.quota = newQuota(limits, deps.Belongs)
+	if s.engine, err = newEngine(deps.Schema, s.config, s.presenter, s.metrics, s.quota); err != nil {
 		return nil, err
 	}
 	return s, nil
@@ -90,7 +98,7 @@ func New(deps Deps) (*Server, error) {
 // Handler serves every route.
 func (s *Server) Handler() http.Handler {
 	r := chi.NewRouter()
-	r.Use(identify, s.observe, secure, s.refuseQueryTokens)
+	r.Use(identify, s.observe, s.sayGoodbye, secure, s.refuseQueryTokens)
 	r.NotFound(func(w http.ResponseWriter, r *http.Request) {
 		s.refuse(w, r, problem.New(problem.NotFound, "There is nothing at this path."))
 	})
@@ -125,7 +133,7 @@ func (s *Server) serveHealth(w http.ResponseWriter, _ *http.Request) {
 
 // serveReady says whether a load balancer should send requests here.
 func (s *Server) serveReady(w http.ResponseWriter, r *http.Request) {
-	if s.draining.Err() != nil {
+	if s.leaving.Load() {
 		s.refuse(w, r, problem.New(problem.Unavailable, "The server is shutting down."))
 		return
 	}
@@ -141,10 +149,15 @@ func (s *Server) serveReady(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusOK, map[string]string{"status": "ready"})
 }
 
-// Serve answers on ln until ctx ends, then drains: /readyz says no, nothing new is accepted, streams are closed so that their
-// clients resume elsewhere, and requests in flight get the drain time. The error is nil after an orderly end.
+// Serve answers on ln until ctx ends, then drains. During the notice /readyz says no and each answer is the last of its connection, so
+// that who sends requests learns to send them elsewhere before one is refused. Then nothing new is accepted, streams are closed so
+// that their clients resume elsewhere, and requests in flight get the drain time: what still runs a second before its end is
+// answered UNAVAILABLE. The error is nil after an orderly end.
 func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
+	requests, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
 	srv := &http.Server{
+		BaseContext:       func(net.Listener) context.Context { return requests },
 		Handler:           s.Handler(),
 		ReadHeaderTimeout: 5 * time.Second,
 		IdleTimeout:       2 * time.Minute,
@@ -154,16 +167,16 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	}
 	served := make(chan error, 1)
 	go func() { served <- srv.Serve(ln) }()
-	select {
-	case err := <-served:
-		s.drain()
-		return fmt.Errorf("serving %s: %w", ln.Addr(), err)
-	case <-ctx.Done():
-	}
+	err := s.serveUntilLeft(ctx, served)
 	s.drain()
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.config.Limits.DrainTime)
+	if err != nil {
+		return fmt.Errorf("serving %s: %w", ln.Addr(), err)
+	}
+	drainTime := s.config.Limits.DrainTime
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainTime)
 	defer cancel()
-	err := srv.Shutdown(ctx)
+	defer time.AfterFunc(drainTime-min(lastWords, drainTime/2), stop).Stop()
+	err = srv.Shutdown(ctx)
 	if err == nil {
 		err = s.waitForSockets(ctx)
 	}
@@ -174,6 +187,22 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 		err = errors.Join(err, serveErr)
 	}
 	return err
+}
+
+// serveUntilLeft waits until ctx ends, and then for the notice. An error is why serving ended before.
+func (s *Server) serveUntilLeft(ctx context.Context, served <-chan error) error {
+	select {
+	case err := <-served:
+		return err
+	case <-ctx.Done():
+	}
+	s.leaving.Store(true)
+	select {
+	case err := <-served:
+		return err
+	case <-time.After(s.config.Limits.DrainNotice):
+		return nil
+	}
 }
 
 func (s *Server) waitForSockets(ctx context.Context) error {

@@ -207,9 +207,15 @@ func (a *app) wireServer(runs *bootstrap.Service, hosts *host.Service) (err erro
 	}
 	a.api, err = server.New(server.Deps{
 		Schema: schema, Authenticate: server.StaticTokens(a.config.staticTokens()), REST: shim.Handler(),
-		Ready: a.isReady, Metrics: prometheus.NewRegistry(), Log: a.log, Config: a.config.serverConfig(),
+		Ready: a.isReady, Metrics: prometheus.NewRegistry(), Log: a.log, Config: a.config.serverConfig(), Belongs: a.belongs,
 	})
 	return err
+}
+
+// belongs says whether the caller has any right in the tenant. While that cannot be read, what it asks for counts for itself alone.
+func (a *app) belongs(ctx context.Context, tenantID string) bool {
+	scope, err := a.decider.Scope(ctx)
+	return err == nil && scope.Contains(tenantID)
 }
 
 // registerDrivers makes a driver of each entry, and says all that is wrong with them.
@@ -259,9 +265,21 @@ func (a *app) run(ctx context.Context, started func(context.Context) error) erro
 		}
 	}()
 	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return a.api.Serve(ctx, a.apiListener) })
-	group.Go(func() error { return a.decider.Run(ctx) })
-	group.Go(func() error { return a.runBehindMigrations(ctx, started) })
+	// A server that drains decides, and feeds its streams, as before: until its last request is answered.
+	serving, served := context.WithCancel(context.WithoutCancel(ctx))
+	defer served()
+	group.Go(func() error {
+		defer served()
+		return a.api.Serve(ctx, a.apiListener)
+	})
+	group.Go(func() error { return a.decider.Run(serving) })
+	group.Go(func() error {
+		if err := a.prepareDatabase(ctx); err != nil || ctx.Err() != nil {
+			return err
+		}
+		group.Go(func() error { return a.hub.Run(serving) })
+		return a.runBehindMigrations(ctx, started)
+	})
 	if a.agents != nil {
 		group.Go(func() error { return serveAgents(ctx, a.agents, a.agentListener) })
 	}
@@ -271,13 +289,9 @@ func (a *app) run(ctx context.Context, started func(context.Context) error) erro
 	return group.Wait()
 }
 
-// runBehindMigrations waits for the database, brings its schema up to date, and only then starts what reads tables by itself.
+// runBehindMigrations is what reads tables by itself, and so waits until the database is there and its schema is up to date.
 func (a *app) runBehindMigrations(ctx context.Context, started func(context.Context) error) error {
-	if err := a.prepareDatabase(ctx); err != nil || ctx.Err() != nil {
-		return err
-	}
 	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return a.hub.Run(ctx) })
 	group.Go(func() error { return a.prune(ctx) })
 	if a.worker != nil {
 		group.Go(func() error { return a.work(ctx) })
@@ -436,8 +450,11 @@ func (c *config) serverConfig() server.Config {
 		Limits: server.Limits{
 			BodyBytes: l.BodyBytes, DocumentBytes: l.DocumentBytes, Tokens: l.Tokens, Depth: l.Depth, Cost: l.Cost,
 			RootFields: l.RootFields, Aliases: l.Aliases, OperationTime: l.OperationTime, LiveOperationTime: l.LiveOperationTime,
-			SocketOperations: l.SocketOperations, SocketsPerSubject: l.SocketsPerSubject, StreamsPerSubject: l.StreamsPerSubject,
+			DrainNotice:      l.DrainNotice,
+			SocketOperations: l.SocketOperations, SocketsPerSubject: l.SocketsPerSubject,
+			StreamsPerSubject: l.StreamsPerSubject, StreamsPerTenant: l.StreamsPerTenant,
 			PointsPerSecond: l.PointsPerSecond, PointsAtMost: l.PointsAtMost,
+			TenantPointsPerSecond: l.TenantPointsPerSecond, TenantPointsAtMost: l.TenantPointsAtMost,
 		},
 		Introspection: c.GraphQL.Introspection, Suggestions: c.GraphQL.Suggestions, GraphiQL: c.GraphQL.GraphiQL,
 		AllowedOrigins: c.GraphQL.AllowedOrigins, PersistedOperations: c.GraphQL.PersistedOperations,

@@ -165,11 +165,16 @@ type limitsConfig struct {
 	Aliases           int           `koanf:"aliases"`
 	OperationTime     time.Duration `koanf:"operationTime"`
 	LiveOperationTime time.Duration `koanf:"liveOperationTime"`
-	SocketOperations  int           `koanf:"socketOperations"`
-	SocketsPerSubject int           `koanf:"socketsPerSubject"`
-	StreamsPerSubject int           `koanf:"streamsPerSubject"`
-	PointsPerSecond   int           `koanf:"pointsPerSecond"`
-	PointsAtMost      int           `koanf:"pointsAtMost"`
+	// DrainNotice alone means zero when it is zero.
+	DrainNotice           time.Duration `koanf:"drainNotice"`
+	SocketOperations      int           `koanf:"socketOperations"`
+	SocketsPerSubject     int           `koanf:"socketsPerSubject"`
+	StreamsPerSubject     int           `koanf:"streamsPerSubject"`
+	StreamsPerTenant      int           `koanf:"streamsPerTenant"`
+	PointsPerSecond       int           `koanf:"pointsPerSecond"`
+	PointsAtMost          int           `koanf:"pointsAtMost"`
+	TenantPointsPerSecond int           `koanf:"tenantPointsPerSecond"`
+	TenantPointsAtMost    int           `koanf:"tenantPointsAtMost"`
 }
 
 func defaultConfig() config {
@@ -178,6 +183,7 @@ func defaultConfig() config {
 		StateDir: "data",
 		Database: databaseConfig{MaxConns: 20},
 		Agent:    agentConfig{Listen: "127.0.0.1:8443", Heartbeat: 30 * time.Second},
+		Limits:   limitsConfig{DrainNotice: 2 * time.Second},
 	}
 }
 

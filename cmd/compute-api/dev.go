@@ -83,6 +83,7 @@ func runDev(ctx context.Context, path string, environ []string, out io.Writer, l
 func devConfig(path string, environ []string) (config, string, error) {
 	base := defaultConfig()
 	base.GraphQL = graphqlConfig{Introspection: true, Suggestions: true, GraphiQL: true}
+	base.Limits.DrainNotice = 0 // nobody is told to go elsewhere: there is no elsewhere
 	self, err := os.Executable()
 	if err != nil {
 		return config{}, "", fmt.Errorf("finding the agent's binary: %w", err)

@@ -1,0 +1,151 @@
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"math"
+	"slices"
+	"strconv"
+
+	"github.com/99designs/gqlgen/graphql"
+	"github.com/vektah/gqlparser/v2/ast"
+
+	"better/compute/authz"
+	"better/compute/internal/problem"
+)
+
+// quota is what callers and tenants may use of this server in a time. What counts for a tenant counts only for callers who have a right in
+// it: a stranger could otherwise use up a tenant's share by naming it.
+type quota struct {
+	meter   *meter
+	streams *gate // subscriptions, by tenant
+	belongs func(ctx context.Context, tenantID string) bool
+}
+
+func newQuota(l Limits, belongs func(ctx context.Context, tenantID string) bool) *quota {
+	if belongs == nil {
+		belongs = func(context.Context, string) bool { return false }
+	}
+	return &quota{meter: newMeter(l), streams: newGate(l.StreamsPerTenant), belongs: belongs}
+}
+
+// own gives the tenants in which the context's caller has a right.
+func (q *quota) own(ctx context.Context, tenants []string) []string {
+	var own []string
+	for _, tenant := range tenants {
+		if q.belongs(ctx, tenant) {
+			own = append(own, tenant)
+		}
+	}
+	return own
+}
+
+// charge takes points from the context's caller and from its tenants among those named, or from none of them: then it is RATE_LIMITED, and
+// details.limit says whose points are used up, "subject" or "tenant".
+func (q *quota) charge(ctx context.Context, points int, tenants []string) error {
+	actor, _ := authz.ActorFrom(ctx)
+	accounts := []account{{limitSubject, actor.Subject}}
+	for _, tenant := range q.own(ctx, tenants) {
+		accounts = append(accounts, account{limitTenant, tenant})
+	}
+	wait, short := q.meter.charge(points, accounts...)
+	if wait == 0 {
+		return nil
+	}
+	rule, message := "points", "You have used up what one caller may ask for in a short time."
+	if short.limit == limitTenant {
+		rule, message = "tenant_points", "The callers of this tenant have used up what one tenant may ask for in a short time."
+	}
+	return problem.New(problem.RateLimited, "%s", message).
+		With("rule", rule).With("limit", short.limit).With("retryAfterSeconds", int(math.Ceil(wait.Seconds())))
+}
+
+// stream takes a place for a subscription in each of the caller's tenants among those named. Release gives all of them back.
+func (q *quota) stream(ctx context.Context, tenants []string) (release func(), err error) {
+	var places []func()
+	release = func() {
+		for _, leave := range places {
+			leave()
+		}
+	}
+	for _, tenant := range q.own(ctx, tenants) {
+		leave, ok := q.streams.enter(tenant)
+		if !ok {
+			release()
+			return nil, problem.New(problem.RateLimited, "The callers of this tenant have too many open streams.").
+				With("rule", "streams_per_tenant").With("limit", q.streams.max).With("retryAfterSeconds", 1)
+		}
+		places = append(places, leave)
+	}
+	return release, nil
+}
+
+// longestTenant is how long a tenant's id can be; nothing longer is one.
+const longestTenant = 128
+
+// tenantsOf lists the tenants that an operation names at its top: in `tenantId`, or in `input.tenantId`.
+func tenantsOf(op *graphql.OperationContext) []string {
+	var tenants []string
+	walkRootFields(op.Operation.SelectionSet, map[string]bool{}, func(f *ast.Field) {
+		for _, arg := range f.Arguments {
+			if arg.Name != "tenantId" && arg.Name != "input" {
+				continue
+			}
+			v, err := arg.Value.Value(op.Variables)
+			if err != nil {
+				continue // it is refused when the field is resolved
+			}
+			if input, ok := v.(map[string]any); ok {
+				v = input["tenantId"]
+			}
+			if tenant := idText(v); tenant != "" && !slices.Contains(tenants, tenant) {
+				tenants = append(tenants, tenant)
+			}
+		}
+	})
+	return tenants
+}
+
+func walkRootFields(set ast.SelectionSet, seen map[string]bool, visit func(*ast.Field)) {
+	for _, sel := range set {
+		switch sel := sel.(type) {
+		case *ast.Field:
+			visit(sel)
+		case *ast.InlineFragment:
+			walkRootFields(sel.SelectionSet, seen, visit)
+		case *ast.FragmentSpread:
+			if sel.Definition != nil && !seen[sel.Name] {
+				seen[sel.Name] = true
+				walkRootFields(sel.Definition.SelectionSet, seen, visit)
+			}
+		}
+	}
+}
+
+// idText is the id that a value of the type ID stands for; empty when it can be no tenant's.
+func idText(v any) string {
+	var text string
+	switch v := v.(type) {
+	case string:
+		text = v
+	case int64:
+		text = strconv.FormatInt(v, 10)
+	}
+	if len(text) > longestTenant {
+		return ""
+	}
+	return text
+}
+
+// tenantsOfBody lists the tenant that the body of a REST call names.
+func tenantsOfBody(body []byte) []string {
+	var in struct {
+		TenantID any `json:"tenantId"`
+	}
+	_ = json.Unmarshal(body, &in) // the method says what is wrong with it
+	tenant, _ := in.TenantID.(string)
+	if tenant == "" || len(tenant) > longestTenant {
+		return nil
+	}
+	return []string{tenant}
+}
