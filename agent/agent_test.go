@@ -668,6 +668,8 @@ func TestLoadConfig(t *testing.T) {
 	pin := "sha256:" + strings.Repeat("ab", sha256.Size)
 	for name, tc := range map[string]struct{ text, want string }{
 		"good":          {`{"server":"https://h:8443","caPin":"` + pin + `","tokenFile":"/t","stateDir":"/s"}`, ""},
+		"two pins":      {`{"server":"https://h:8443","caPin":"` + pin + "," + pin + `","tokenFile":"/t","stateDir":"/s"}`, ""},
+		"a pin's end":   {`{"server":"https://h:8443","caPin":"` + pin + `,","tokenFile":"/t","stateDir":"/s"}`, "caPin"},
 		"http":          {`{"server":"http://h:8443","caPin":"` + pin + `","tokenFile":"/t","stateDir":"/s"}`, "server"},
 		"no server":     {`{"caPin":"` + pin + `","tokenFile":"/t","stateDir":"/s"}`, "server"},
 		"no pin":        {`{"server":"https://h","tokenFile":"/t","stateDir":"/s"}`, "caPin"},

@@ -14,6 +14,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -65,10 +66,10 @@ type client struct {
 	host atomic.Pointer[identity]
 }
 
-// newJoinClient verifies the server with the pin alone.
-func newJoinClient(server, pin string) (*client, error) {
+// newJoinClient verifies the server with the pins alone.
+func newJoinClient(server, pins string) (*client, error) {
 	c := &client{}
-	return c, c.dial(server, func(cs tls.ConnectionState) error { return verifyPinned(cs, pin) })
+	return c, c.dial(server, func(cs tls.ConnectionState) error { return verifyPinned(cs, strings.Split(pins, ",")) })
 }
 
 // newClient presents the host's certificate, and verifies the server with the bundle that came with it.
@@ -179,8 +180,8 @@ func readAnswerError(resp *http.Response, text []byte) error {
 	return &body.Error
 }
 
-// verifyPinned accepts a server whose chain has a CA with the pinned key that signed the leaf.
-func verifyPinned(cs tls.ConnectionState, pin string) error {
+// verifyPinned accepts a server whose chain has a CA with a pinned key that signed the leaf.
+func verifyPinned(cs tls.ConnectionState, pins []string) error {
 	if len(cs.PeerCertificates) == 0 {
 		return errors.New("it sent no certificate")
 	}
@@ -189,13 +190,13 @@ func verifyPinned(cs tls.ConnectionState, pin string) error {
 	for _, cert := range cs.PeerCertificates[1:] {
 		// Whoever wrote the rest of the certificate: only the holder of the pinned key can have signed the leaf.
 		sum := sha256.Sum256(cert.RawSubjectPublicKeyInfo)
-		if "sha256:"+hex.EncodeToString(sum[:]) == pin {
+		if slices.Contains(pins, "sha256:"+hex.EncodeToString(sum[:])) {
 			roots.AddCert(cert)
 			found = true
 		}
 	}
 	if !found {
-		return errors.New("no certificate that it sent has the pinned key")
+		return errors.New("no certificate that it sent has a pinned key")
 	}
 	// The machine's clock may be wrong by years before it has joined. The server must get to hear of it to say so
 	// (CLOCK_SKEW), so here the leaf is judged at a time at which it is valid.

@@ -78,7 +78,7 @@ func TestWhatMakesAListener(t *testing.T) {
 		if err := verifyListener(chain, roots, time.Now()); (err == nil) != tc.good {
 			t.Errorf("%s: by the bundle: %v", name, err)
 		}
-		if err := verifyPinned(tls.ConnectionState{PeerCertificates: chain}, pin); (err == nil) != tc.good {
+		if err := verifyPinned(tls.ConnectionState{PeerCertificates: chain}, []string{pin}); (err == nil) != tc.good {
 			t.Errorf("%s: by the pin: %v", name, err)
 		}
 		if err := verifyListener(chain, roots, time.Now().Add(2*time.Minute)); err == nil {
@@ -111,13 +111,22 @@ func TestPinIsOfACAThatSignedTheLeaf(t *testing.T) {
 		"the pinned before the thief":  {forged, ca.cert, thief.cert},
 		"the pinned CA as leaf, twice": {ca.cert, ca.cert},
 	} {
-		if err := verifyPinned(tls.ConnectionState{PeerCertificates: chain}, pin); err == nil {
+		if err := verifyPinned(tls.ConnectionState{PeerCertificates: chain}, []string{pin}); err == nil {
 			t.Errorf("%s: taken", name)
+		}
+	}
+	successor := newAuthority(t, nil)
+	sum = sha256.Sum256(successor.cert.RawSubjectPublicKeyInfo)
+	both := []string{pin, "sha256:" + hex.EncodeToString(sum[:])}
+	for name, signer := range map[string]*authority{"the first pinned CA": ca, "the second pinned CA": successor} {
+		chain := []*x509.Certificate{signer.sign(t, leaf, &signer.key.PublicKey), signer.cert}
+		if err := verifyPinned(tls.ConnectionState{PeerCertificates: chain}, both); err != nil {
+			t.Errorf("%s: %v", name, err)
 		}
 	}
 	below := newAuthority(t, ca)
 	chain := []*x509.Certificate{below.sign(t, leaf, &below.key.PublicKey), below.cert, ca.cert}
-	if err := verifyPinned(tls.ConnectionState{PeerCertificates: chain}, pin); err != nil {
+	if err := verifyPinned(tls.ConnectionState{PeerCertificates: chain}, []string{pin}); err != nil {
 		t.Errorf("an intermediate of the pinned CA: %v", err)
 	}
 }

@@ -15,7 +15,8 @@ import (
 type Config struct {
 	// Server is the URL of the agent listener, https only.
 	Server string `json:"server"`
-	// CAPin is "sha256:" and the SHA-256, in hex, of the SubjectPublicKeyInfo of the CA that the server must have.
+	// CAPin is "sha256:" and the SHA-256, in hex, of the SubjectPublicKeyInfo of the CA that the server must have; while the server
+	// changes from one CA to another it is both, with a comma between.
 	CAPin string `json:"caPin"`
 	// TokenFile holds the join token. It is deleted after the join.
 	TokenFile string `json:"tokenFile"`
@@ -25,7 +26,7 @@ type Config struct {
 	Root string `json:"root"`
 }
 
-var pinPattern = regexp.MustCompile(`\Asha256:[0-9a-f]{64}\z`)
+var pinPattern = regexp.MustCompile(`\Asha256:[0-9a-f]{64}(,sha256:[0-9a-f]{64})*\z`)
 
 // LoadConfig reads and checks the file at path.
 func LoadConfig(path string) (Config, error) {
@@ -54,7 +55,7 @@ func (c Config) check() error {
 	case err != nil || server.Scheme != "https" || server.Host == "" || server.User != nil:
 		return errors.New("server: not an https URL")
 	case !pinPattern.MatchString(c.CAPin):
-		return errors.New(`caPin: not "sha256:" and 64 lower-case hex digits`)
+		return errors.New(`caPin: not "sha256:" and 64 lower-case hex digits, or several such with a comma between`)
 	case c.TokenFile == "":
 		return errors.New("tokenFile: missing")
 	case c.StateDir == "":

@@ -30,9 +30,9 @@ import (
 type Options struct {
 	// AgentBinary opens the agent for an architecture (amd64, arm64).
 	AgentBinary func(arch string) (io.ReadCloser, error)
-	// JoinURL is the agent listener as machines reach it; CAPin is what they verify it with.
+	// JoinURL is the agent listener as machines reach it; CAPin says what they verify it with now.
 	JoinURL string
-	CAPin   string
+	CAPin   func() string
 	// TokenTTL is how long a join token lives; zero means 15 minutes.
 	TokenTTL time.Duration
 }

@@ -100,7 +100,7 @@ func (r *Reconciler) deliver(ctx context.Context, w *work, b provider.Bootstrapp
 	ref, err := call(ctx, r.Timing.Deliver, func(ctx context.Context) (string, error) {
 		return b.Install(ctx, *w.MachineID, provider.Payload{
 			Generation: generation, AgentBinary: r.Options.AgentBinary, JoinURL: r.Options.JoinURL,
-			CAPin: r.Options.CAPin, Token: token,
+			CAPin: r.Options.CAPin(), Token: token,
 		})
 	})
 	r.fault("delivering.delivered")

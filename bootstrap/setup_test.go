@@ -77,7 +77,7 @@ func setupWith(t *testing.T, driver provider.Driver, config string) *bench {
 		Cursors: cursor.NewSealer(b.db),
 		Options: &Options{
 			AgentBinary: func(string) (io.ReadCloser, error) { return io.NopCloser(strings.NewReader("agent")), nil },
-			JoinURL:     "https://127.0.0.1:8443", CAPin: "sha256:pin",
+			JoinURL:     "https://127.0.0.1:8443", CAPin: func() string { return "sha256:pin" },
 		},
 		Timing: Timing{
 			Poll: time.Millisecond, PollMax: 5 * time.Millisecond, Retry: time.Millisecond, RetryMax: 5 * time.Millisecond,

@@ -24,7 +24,7 @@ const (
 	idPrefix    = "host"
 	poolPrefix  = "pool"
 	runPrefix   = "boot"
-	defaultLife = 24 * time.Hour
+	defaultLife = pki.HostLife
 	defaultBeat = 30 * time.Second
 )
 

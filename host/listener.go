@@ -43,12 +43,20 @@ func NewServer(s *Service, ca *pki.CA, log *slog.Logger) *http.Server {
 }
 
 // tlsConfig asks for a host's certificate, which the join does not have yet. There are no session tickets: a resumed session would
-// skip the look at a certificate that has ended since.
+// skip the look at a certificate that has ended since. Each handshake asks for the authorities of its time, so that a rotation
+// needs no restart.
 func tlsConfig(ca *pki.CA) *tls.Config {
-	return &tls.Config{
+	base := &tls.Config{
 		MinVersion: tls.VersionTLS13, GetCertificate: ca.Renewing(), SessionTicketsDisabled: true,
 		ClientAuth: tls.VerifyClientCertIfGiven, ClientCAs: ca.Pool(),
 	}
+	config := base.Clone()
+	config.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
+		c := base.Clone()
+		c.ClientCAs = ca.Pool()
+		return c, nil
+	}
+	return config
 }
 
 // handler serves the agent protocol. A connection speaks only by its requests, and each is checked against the database, so a host

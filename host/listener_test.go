@@ -277,13 +277,76 @@ func TestCertificateThatEndsOnAnOpenConnection(t *testing.T) {
 // The two ends of the protocol are written apart, so this is where they meet: bcd's own code against the listener.
 func TestAgentLivesItsWholeLife(t *testing.T) {
 	t.Parallel()
-	// So short a life that each heartbeat or two is told to renew.
-	b := setup(t, func(d *host.Deps) { d.CertificateLife, d.Heartbeat = 4*time.Second, time.Second })
+	b := setup(t, shortLife)
+	bcd := b.startAgent(t, b.serve(t), b.ca.Pin())
+	bcd.awaitRenewals(t, 2)
+	hostID := b.texts(t, `SELECT id FROM hosts`)[0]
+	if _, err := b.hosts.Remove(b.admin, model.RemoveHostInput{TenantID: tenant, HostID: hostID}); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case err := <-bcd.ended:
+		if !errors.Is(err, agent.ErrRemoved) {
+			t.Errorf("the agent ended with %v, want ErrRemoved", err)
+		}
+	case <-time.After(20 * time.Second):
+		t.Fatal("the agent does not hear of its removal")
+	}
+	if strings.Contains(bcd.log.String(), bcd.token) {
+		t.Error("the token is in the agent's log")
+	}
+}
+
+// TestAgentsLiveThroughARotation replaces the authority under an agent that renews, and lets another join with the pins of before the switch.
+func TestAgentsLiveThroughARotation(t *testing.T) {
+	t.Parallel()
+	b := setup(t, shortLife)
 	address := b.serve(t)
-	_, token := b.run(t)
+	old := b.startAgent(t, address, b.ca.Pin())
+	old.awaitRenewals(t, 1)
+
+	if err := pki.BeginRotation(b.caDir); err != nil {
+		t.Fatal(err)
+	}
+	b.awaitPins(t, func(pins string) bool { return strings.Contains(pins, ",") })
+	before := b.ca.Pin()
+	old.awaitRenewals(t, 2) // one may have been under way; the second brought both authorities
+
+	if err := pki.SwitchRotation(b.caDir, true); err != nil {
+		t.Fatal(err)
+	}
+	b.awaitPins(t, func(pins string) bool { return pins != before })
+	late := b.startAgent(t, address, before)
+	old.awaitRenewals(t, 2)
+	late.awaitRenewals(t, 1)
+
+	if err := pki.FinishRotation(b.caDir, true); err != nil {
+		t.Fatal(err)
+	}
+	b.awaitPins(t, func(pins string) bool { return !strings.Contains(pins, ",") })
+	old.awaitRenewals(t, 2)
+	late.awaitRenewals(t, 2)
+}
+
+// shortLife makes certificates so short that each heartbeat or two is told to renew.
+func shortLife(d *host.Deps) { d.CertificateLife, d.Heartbeat = 4*time.Second, time.Second }
+
+// bcd is the agent at work, on a machine of its own.
+type bcd struct {
+	bundle *bundle
+	run    string
+	token  string
+	ended  chan error
+	log    bytes.Buffer
+}
+
+func (b *bundle) startAgent(t *testing.T, address, pins string) *bcd {
+	t.Helper()
+	a := &bcd{bundle: b, ended: make(chan error, 1)}
+	a.run, a.token = b.run(t)
 	dir := t.TempDir()
 	for path, text := range map[string]string{
-		"etc/machine-id": machineID + "\n", "sys/class/dmi/id/product_serial": serial + "\n", "token": token,
+		"etc/machine-id": machineID + "\n", "sys/class/dmi/id/product_serial": serial + "\n", "token": a.token,
 	} {
 		if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, path)), 0o755); err != nil {
 			t.Fatal(err)
@@ -292,40 +355,50 @@ func TestAgentLivesItsWholeLife(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	var log bytes.Buffer
 	cfg := agent.Config{
-		Server: "https://" + address, CAPin: b.ca.Pin(), TokenFile: filepath.Join(dir, "token"),
-		StateDir: filepath.Join(dir, "state"), Root: dir,
+		Server: "https://" + address, CAPin: pins, TokenFile: filepath.Join(dir, "token"), StateDir: filepath.Join(dir, "state"), Root: dir,
 	}
-	ctx, stop := context.WithCancel(t.Context())
-	defer stop()
-	ended := make(chan error, 1)
-	go func() { ended <- agent.New(cfg, "test", slog.New(slog.NewJSONHandler(&log, nil))).Run(ctx) }()
+	ctx, stop := context.WithCancel(context.Background())
+	stopped := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		a.ended <- agent.New(cfg, "test", slog.New(slog.NewJSONHandler(&a.log, nil))).Run(ctx)
+	}()
+	t.Cleanup(func() {
+		stop()
+		<-stopped
+	})
+	return a
+}
 
-	deadline := time.Now().Add(30 * time.Second)
-	for b.count(t, `SELECT count(*) FROM host_certificates`) < 3 {
+// awaitRenewals waits until the agent has that many certificates more.
+func (a *bcd) awaitRenewals(t *testing.T, n int) {
+	t.Helper()
+	const issued = `SELECT count(*) FROM host_certificates c JOIN hosts h ON h.id = c.host_id WHERE h.bootstrap_id = ?`
+	have := a.bundle.count(t, issued, a.run)
+	a.await(t, "the agent does not renew", func() bool { return a.bundle.count(t, issued, a.run) >= have+n })
+}
+
+func (a *bcd) await(t *testing.T, complaint string, done func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(60 * time.Second); !done(); {
 		select {
-		case err := <-ended:
-			t.Fatalf("the agent ended: %v\n%s", err, &log)
+		case err := <-a.ended:
+			t.Fatalf("the agent ended: %v\n%s", err, &a.log)
 		case <-time.After(20 * time.Millisecond):
 		}
 		if time.Now().After(deadline) {
-			t.Fatal("the agent does not renew")
+			t.Fatal(complaint)
 		}
 	}
-	hostID := b.texts(t, `SELECT id FROM hosts`)[0]
-	if _, err := b.hosts.Remove(b.admin, model.RemoveHostInput{TenantID: tenant, HostID: hostID}); err != nil {
-		t.Fatal(err)
-	}
-	select {
-	case err := <-ended:
-		if !errors.Is(err, agent.ErrRemoved) {
-			t.Errorf("the agent ended with %v, want ErrRemoved", err)
+}
+
+func (b *bundle) awaitPins(t *testing.T, done func(pins string) bool) {
+	t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); !done(b.ca.Pin()); {
+		if time.Now().After(deadline) {
+			t.Fatal("the changed files are not followed")
 		}
-	case <-time.After(20 * time.Second):
-		t.Fatal("the agent does not hear of its removal")
-	}
-	if strings.Contains(log.String(), token) {
-		t.Error("the token is in the agent's log")
+		time.Sleep(20 * time.Millisecond)
 	}
 }

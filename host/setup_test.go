@@ -37,7 +37,9 @@ const (
 // bundle is a deployment with one account and one pool.
 type bundle struct {
 	db    *postgres.DB
+	owner *postgres.DB
 	ca    *pki.CA
+	caDir string
 	deps  host.Deps
 	hosts *host.Service
 	pool  string
@@ -46,7 +48,8 @@ type bundle struct {
 
 func setup(t *testing.T, change ...func(*host.Deps)) *bundle {
 	t.Helper()
-	ca, err := pki.Init(t.TempDir(), "compute.test")
+	caDir := t.TempDir()
+	ca, err := pki.Init(caDir, "compute.test")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,7 +59,7 @@ func setup(t *testing.T, change ...func(*host.Deps)) *bundle {
 		t.Fatal(err)
 	}
 	b := &bundle{
-		db: db, ca: ca, pool: id.New("pool"),
+		db: db, owner: pgtest.Owner(t, db), ca: ca, caDir: caDir, pool: id.New("pool"),
 		admin: authz.WithActor(t.Context(), authz.Actor{Subject: "user:admin"}),
 		deps: host.Deps{
 			DB: db, Authz: decider, Cursors: cursor.NewSealer(db), CA: ca, MarkJoined: bootstrap.MarkJoined, Log: slog.New(slog.DiscardHandler),
@@ -80,9 +83,10 @@ func (b *bundle) bind(t *testing.T, subject, role string, on authz.Object, effec
 	}
 }
 
+// exec changes rows as the owner of the tables, since a test makes up what the server may not.
 func (b *bundle) exec(t *testing.T, query string, args ...any) {
 	t.Helper()
-	if _, err := b.db.NewRaw(query, args...).Exec(t.Context()); err != nil {
+	if _, err := b.owner.NewRaw(query, args...).Exec(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 }

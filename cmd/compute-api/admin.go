@@ -14,7 +14,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"better/compute/authz"
-	"better/compute/internal/pki"
 	"better/compute/internal/postgres"
 	"better/compute/internal/postgres/embedded"
 	"better/compute/model"
@@ -128,31 +127,6 @@ func roleCommand() *cobra.Command {
 	}}
 	list.Flags().StringVar(&subject, "subject", "", "only this subject's")
 	cmd.AddCommand(list)
-	return cmd
-}
-
-func pkiCommand() *cobra.Command {
-	var path string
-	cmd := &cobra.Command{Use: "pki", Short: "Manage the certificate authority of the agents"}
-	cmd.PersistentFlags().StringVar(&path, "config", "", "the configuration file (YAML)")
-	cmd.AddCommand(&cobra.Command{
-		Use: "init", Short: "Make a certificate authority in pki.dir; never replaces one", Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := loadConfig(defaultConfig(), path, os.Environ())
-			if err != nil {
-				return err
-			}
-			if c.Bootstrap == nil {
-				return configError{"bootstrap.trustDomain: is needed to make a certificate authority"}
-			}
-			ca, err := pki.Init(c.pkiDir(), c.Bootstrap.TrustDomain)
-			if err != nil {
-				return err
-			}
-			_, err = fmt.Fprintln(cmd.OutOrStdout(), "pin", ca.Pin())
-			return err
-		},
-	})
 	return cmd
 }
 

@@ -109,6 +109,9 @@ func (a *app) loadKeys() error {
 	if len(problems) > 0 {
 		return problems
 	}
+	if a.ca != nil {
+		a.ca.Log = a.log
+	}
 	return nil
 }
 
@@ -241,7 +244,7 @@ func (a *app) bootstrapOptions() *bootstrap.Options {
 		return nil
 	}
 	return &bootstrap.Options{
-		JoinURL: b.AgentURL, CAPin: a.ca.Pin(), TokenTTL: b.TokenTTL, AgentBinary: agentBinaries(b.AgentBinaries),
+		JoinURL: b.AgentURL, CAPin: a.ca.Pin, TokenTTL: b.TokenTTL, AgentBinary: agentBinaries(b.AgentBinaries),
 	}
 }
 

@@ -40,9 +40,10 @@ func (c *CA) SignHost(p HostProfile) (HostCertificate, error) {
 	if p.Life <= 0 {
 		return HostCertificate{}, fmt.Errorf("a certificate life of %s is none", p.Life)
 	}
+	a := c.current()
 	notAfter := p.Now.Add(p.Life)
-	if notAfter.After(c.cert.NotAfter) {
-		notAfter = c.cert.NotAfter
+	if notAfter.After(a.cert.NotAfter) {
+		notAfter = a.cert.NotAfter
 	}
 	want := &x509.Certificate{
 		SerialNumber:          newSerial(),
@@ -54,11 +55,11 @@ func (c *CA) SignHost(p HostProfile) (HostCertificate, error) {
 		BasicConstraintsValid: true,
 		URIs:                  []*url.URL{identity},
 	}
-	der, err := x509.CreateCertificate(rand.Reader, want, c.cert, p.PublicKey, c.key)
+	der, err := x509.CreateCertificate(rand.Reader, want, a.cert, p.PublicKey, a.key)
 	if err != nil {
 		return HostCertificate{}, fmt.Errorf("signing a host certificate: %w", err)
 	}
-	if err := c.compare(der, want, p); err != nil {
+	if err := a.compare(der, want, p); err != nil {
 		return HostCertificate{}, fmt.Errorf("checking a signed host certificate: %w", err)
 	}
 	return HostCertificate{DER: der, Serial: SerialText(want), NotAfter: want.NotAfter}, nil
@@ -119,7 +120,7 @@ func plain(segment string) bool {
 var hostExtensions = []string{"2.5.29.15", "2.5.29.17", "2.5.29.19", "2.5.29.35", "2.5.29.37"}
 
 // compare is the second pair of eyes on the encoder: whatever is in der must be what was asked for, and no more.
-func (c *CA) compare(der []byte, want *x509.Certificate, p HostProfile) error {
+func (a *authority) compare(der []byte, want *x509.Certificate, p HostProfile) error {
 	got, err := x509.ParseCertificate(der)
 	if err != nil {
 		return err
@@ -137,7 +138,7 @@ func (c *CA) compare(der []byte, want *x509.Certificate, p HostProfile) error {
 	}{
 		{"version", got.Version == 3},
 		{"serial", got.SerialNumber.Cmp(want.SerialNumber) == 0},
-		{"issuer", bytes.Equal(got.RawIssuer, c.cert.RawSubject)},
+		{"issuer", bytes.Equal(got.RawIssuer, a.cert.RawSubject)},
 		{"subject", got.Subject.String() == want.Subject.String()},
 		{"validity", got.NotBefore.Equal(want.NotBefore) && got.NotAfter.Equal(want.NotAfter)},
 		{"public key", ok && key.Equal(p.PublicKey)},
@@ -153,7 +154,7 @@ func (c *CA) compare(der []byte, want *x509.Certificate, p HostProfile) error {
 		}
 	}
 	_, err = got.Verify(x509.VerifyOptions{
-		Roots: c.Pool(), CurrentTime: p.Now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+		Roots: a.pool(), CurrentTime: p.Now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	})
 	return err
 }

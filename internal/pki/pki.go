@@ -6,7 +6,6 @@
 package pki
 
 import (
-	"bytes"
 	"crypto"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -19,11 +18,14 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"math/big"
 	"net/url"
 	"os"
 	"path/filepath"
 	"regexp"
+	"strings"
+	"sync"
 	"time"
 )
 
@@ -31,7 +33,8 @@ const (
 	certFile = "ca.crt"
 	keyFile  = "ca.key"
 
-	caLife = 10 * 365 * 24 * time.Hour
+	caLife     = 10 * 365 * 24 * time.Hour
+	caBackdate = time.Hour
 	// Certificates start in the past, so that a peer whose clock is slow, but not so slow that its join is refused,
 	// does not see them as not valid yet.
 	backdate = 10 * time.Minute
@@ -40,13 +43,19 @@ const (
 // A trust domain is also a URI name constraint, which knows host names only.
 var trustDomainPattern = regexp.MustCompile(`\A[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?(\.[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)*\z`)
 
-// CA signs for one trust domain. It is safe for concurrent use.
+// CA signs for one trust domain, with the authority that its folder holds: it follows the files when a rotation changes them. It is
+// safe for concurrent use.
 type CA struct {
+	// Log, when not nil, is told of files that cannot be followed. Set it before the first use.
+	Log *slog.Logger
+
+	dir         string
 	trustDomain string
-	cert        *x509.Certificate
-	// trusted starts with cert. Any further ones are authorities on their way in or out.
-	trusted []*x509.Certificate
-	key     crypto.Signer
+
+	mu        sync.Mutex
+	authority *authority
+	looked    time.Time // when the files were last looked at
+	refused   [2]stamp  // the files that were last refused, so that each state of them is logged once
 }
 
 // Init creates ca.key and ca.crt in dir and returns the CA. It never overwrites: where there is a ca.crt it fails with
@@ -93,69 +102,50 @@ func Ensure(dir, trustDomain string) (*CA, error) {
 	return c, nil
 }
 
-// Load reads the CA of dir. The first certificate of ca.crt signs; any after it are trusted too. So an authority is
-// replaced by appending its successor, waiting one host certificate's life while renewals hand out the bundle, then
-// putting the successor and its key first, and dropping the old one a life later.
+// Load reads the CA of dir. Of the certificates in ca.crt the one that belongs to ca.key signs; all are trusted.
 func Load(dir string) (*CA, error) {
-	key, err := loadKey(filepath.Join(dir, keyFile))
+	a, err := readAuthority(dir)
 	if err != nil {
 		return nil, err
 	}
-	text, err := os.ReadFile(filepath.Join(dir, certFile))
-	if err != nil {
-		return nil, fmt.Errorf("reading the CA certificate: %w", err)
-	}
-	trusted, err := parseCertificates(text)
-	if err != nil {
-		return nil, fmt.Errorf("reading %s: %w", filepath.Join(dir, certFile), err)
-	}
-	c := &CA{cert: trusted[0], trusted: trusted, key: key}
-	if pub, ok := c.cert.PublicKey.(*ecdsa.PublicKey); !ok || !pub.Equal(key.Public()) {
-		return nil, fmt.Errorf("%s in %s does not belong to its %s", keyFile, dir, certFile)
-	}
-	for _, t := range trusted {
-		if !t.IsCA || len(t.URIs) != 1 || t.URIs[0].Scheme != "spiffe" || t.URIs[0].Host != c.cert.URIs[0].Host {
-			return nil, fmt.Errorf("%s in %s holds a certificate that is no authority of its trust domain", certFile, dir)
-		}
-	}
-	c.trustDomain = c.cert.URIs[0].Host
+	c := &CA{dir: dir, trustDomain: a.cert.URIs[0].Host, authority: a, looked: time.Now()}
 	return c, nil
 }
 
 // TrustDomain is the host part of every identity that the CA signs.
 func (c *CA) TrustDomain() string { return c.trustDomain }
 
-// Pin names the CA's key: "sha256:" and the SHA-256 of its SubjectPublicKeyInfo in hex. An agent that was given it can
-// verify the server without any other trust.
+// Pin names the keys of the authorities: for each "sha256:" and the SHA-256 of its SubjectPublicKeyInfo in hex, the signing one first, with
+// a comma between them. An agent that was given it can verify the server without any other trust, also when it joins
+// after a rotation that it did not hear of.
 func (c *CA) Pin() string {
-	sum := sha256.Sum256(c.cert.RawSubjectPublicKeyInfo)
+	a := c.current()
+	pins := []string{pin(a.cert)}
+	for _, t := range a.trusted {
+		if t != a.cert {
+			pins = append(pins, pin(t))
+		}
+	}
+	return strings.Join(pins, ",")
+}
+
+func pin(cert *x509.Certificate) string {
+	sum := sha256.Sum256(cert.RawSubjectPublicKeyInfo)
 	return "sha256:" + hex.EncodeToString(sum[:])
 }
 
 // Pool holds every authority that is trusted now.
-func (c *CA) Pool() *x509.CertPool {
-	pool := x509.NewCertPool()
-	for _, t := range c.trusted {
-		pool.AddCert(t)
-	}
-	return pool
-}
+func (c *CA) Pool() *x509.CertPool { return c.current().pool() }
 
 // Bundle is Pool as PEM, for the agents.
-func (c *CA) Bundle() []byte {
-	var b bytes.Buffer
-	for _, t := range c.trusted {
-		_ = pem.Encode(&b, &pem.Block{Type: "CERTIFICATE", Bytes: t.Raw}) // a Buffer takes every write
-	}
-	return b.Bytes()
-}
+func (c *CA) Bundle() []byte { return encodeCertificates(c.current().trusted) }
 
 func selfSign(key crypto.Signer, trustDomain string) ([]byte, error) {
 	now := time.Now()
 	template := &x509.Certificate{
 		SerialNumber:          newSerial(),
 		Subject:               pkix.Name{CommonName: trustDomain + " agents"},
-		NotBefore:             now.Add(-time.Hour),
+		NotBefore:             now.Add(-caBackdate),
 		NotAfter:              now.Add(caLife),
 		KeyUsage:              x509.KeyUsageCertSign | x509.KeyUsageCRLSign,
 		BasicConstraintsValid: true,
@@ -252,6 +242,15 @@ func parseCertificates(text []byte) ([]*x509.Certificate, error) {
 // publish makes a file appear whole or not at all, and fails with fs.ErrExist instead of replacing one. A rename
 // would replace; a hard link does not.
 func publish(path string, content []byte, mode os.FileMode) error {
+	return place(path, content, mode, os.Link)
+}
+
+// replace makes a file have other content, whole or not at all.
+func replace(path string, content []byte, mode os.FileMode) error {
+	return place(path, content, mode, os.Rename)
+}
+
+func place(path string, content []byte, mode os.FileMode, move func(from, to string) error) error {
 	temp, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*")
 	if err != nil {
 		return fmt.Errorf("creating %s: %w", path, err)
@@ -260,7 +259,7 @@ func publish(path string, content []byte, mode os.FileMode) error {
 	_, err = temp.Write(content)
 	err = errors.Join(err, temp.Chmod(mode), temp.Sync(), temp.Close())
 	if err == nil {
-		err = os.Link(temp.Name(), path)
+		err = move(temp.Name(), path)
 	}
 	if err != nil {
 		return fmt.Errorf("creating %s: %w", path, err)

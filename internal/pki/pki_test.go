@@ -202,8 +202,8 @@ func TestTwoAuthoritiesAreBothTrusted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if both.Pin() != c.Pin() {
-		t.Error("the first certificate does not sign")
+	if both.Pin() != c.Pin()+","+next.Pin() {
+		t.Errorf("the pins are %s, want the signer's %s and then %s", both.Pin(), c.Pin(), next.Pin())
 	}
 	for _, signer := range []*CA{c, next} {
 		signed, err := signer.SignHost(HostProfile{
@@ -276,7 +276,7 @@ func TestSignHostRefuses(t *testing.T) {
 	}
 	long := good
 	long.Life = 100 * 365 * 24 * time.Hour
-	if signed, err := c.SignHost(long); err != nil || signed.NotAfter.After(c.cert.NotAfter) {
+	if signed, err := c.SignHost(long); err != nil || signed.NotAfter.After(c.authority.cert.NotAfter) {
 		t.Errorf("a certificate outlives its CA: %s, %v", signed.NotAfter, err)
 	}
 }
@@ -310,11 +310,11 @@ func TestCompareSeesEveryField(t *testing.T) {
 		wrong := *want
 		wrong.URIs = []*url.URL{want.URIs[0]}
 		change(&wrong)
-		der, err := x509.CreateCertificate(rand.Reader, &wrong, c.cert, key.Public(), c.key)
+		der, err := x509.CreateCertificate(rand.Reader, &wrong, c.authority.cert, key.Public(), c.authority.key)
 		if err != nil {
 			t.Fatal(err)
 		}
-		err = c.compare(der, want, p)
+		err = c.authority.compare(der, want, p)
 		if field == "" && err != nil {
 			t.Errorf("the right certificate is refused: %v", err)
 		}
@@ -325,11 +325,11 @@ func TestCompareSeesEveryField(t *testing.T) {
 	other := p
 	other.PublicKey = newKey(t).Public()
 	want := profile()
-	der, err := x509.CreateCertificate(rand.Reader, want, c.cert, key.Public(), c.key)
+	der, err := x509.CreateCertificate(rand.Reader, want, c.authority.cert, key.Public(), c.authority.key)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := c.compare(der, want, other); err == nil {
+	if err := c.authority.compare(der, want, other); err == nil {
 		t.Error("another public key is not seen")
 	}
 }
@@ -374,7 +374,7 @@ func TestNameConstraintStopsOtherTrustDomains(t *testing.T) {
 		SerialNumber: newSerial(), NotBefore: time.Now().Add(-time.Minute), NotAfter: time.Now().Add(time.Hour),
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 		URIs:        []*url.URL{{Scheme: "spiffe", Host: "other.test", Path: "/tenant/t/host/" + hostID}},
-	}, c.cert, key.Public(), c.key)
+	}, c.authority.cert, key.Public(), c.authority.key)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -401,7 +401,7 @@ func TestServerCertificateRenews(t *testing.T) {
 			t.Errorf("verifying %s: %v", name, err)
 		}
 	}
-	if len(first.Certificate) != 2 || !bytes.Equal(first.Certificate[1], c.cert.Raw) {
+	if len(first.Certificate) != 2 || !bytes.Equal(first.Certificate[1], c.authority.cert.Raw) {
 		t.Error("the chain lacks the CA")
 	}
 	if again, err := get(nil); err != nil || again != first {
