@@ -100,7 +100,7 @@ type Bootstrap struct {
 	UpdatedAt  Time              `bun:"updated_at" json:"updatedAt"`
 	DeadlineAt *Time             `bun:"deadline_at" json:"deadlineAt"`
 	JoinedAt   *Time             `bun:"joined_at" json:"joinedAt"`
-	RetryOf    *string           `bun:"-" json:"-"` // the failed run that it tries again; not on REST
+	RetryOf    *string           `bun:"retry_of" json:"-"` // the failed run that it tries again; not on REST
 
 	Siblings *Siblings[Bootstrap] `bun:"-" json:"-"` // nil for one that was read alone
 }

@@ -12,7 +12,7 @@ type ProviderAccount struct {
 	CreatedAt Time   `bun:"created_at" json:"createdAt"`
 	UpdatedAt Time   `bun:"updated_at" json:"updatedAt"`
 
-	Check *ProviderAccountCheck `bun:"-" json:"-"` // not on REST
+	Check *ProviderAccountCheck `bun:"last_check,type:jsonb" json:"-"` // not on REST; nil until somebody checks
 }
 
 // ProviderAccountCheck says how a check of an account's credentials ended.

@@ -2,12 +2,99 @@ package provideraccount
 
 import (
 	"context"
+	"fmt"
 
+	"github.com/uptrace/bun"
+
+	"better/compute/audit"
 	"better/compute/internal/problem"
 	"better/compute/model"
+	"better/compute/provider"
 )
 
-// Check asks the provider whether it takes the account's credentials.
-func (s *Service) Check(_ context.Context, _ model.CheckProviderAccountInput) (*model.ProviderAccount, error) {
-	return nil, problem.New(problem.Internal, "")
+const checkAction = "checkProviderAccount"
+
+// Check asks the provider whether it takes the account's credentials, for a caller who holds compute:providers:manage on the account, and
+// keeps the answer with the account until its next update. It is the one call that goes out although the provider has refused before;
+// when it passes, all others do again. UNAUTHENTICATED, INVALID_INPUT, FORBIDDEN, NOT_FOUND, INVALID_CONFIG without a driver,
+// RATE_LIMITED when too many calls wait, or CONFLICT when the account was changed meanwhile. That the provider refuses or cannot be
+// reached is an answer and no error. Each call asks anew.
+func (s *Service) Check(ctx context.Context, in model.CheckProviderAccountInput) (*model.ProviderAccount, error) {
+	at := GetInput(in)
+	if err := s.admit(ctx, at, nil, model.ProvidersManage); err != nil {
+		return nil, err
+	}
+	account, err := readAccount(ctx, s.db, at.TenantID, at.AccountID)
+	if err != nil {
+		return nil, err
+	}
+	stamp, err := stampOf(ctx, s.db.DB, account)
+	if err != nil {
+		return nil, err
+	}
+	answer := s.check(ctx, account, stamp)
+	result, err := checkResult(account.Provider, answer)
+	if err != nil {
+		return nil, err
+	}
+	var checked *model.ProviderAccount
+	err = s.db.RunInTx(ctx, func(ctx context.Context, tx bun.Tx) error {
+		if checked, err = storeCheck(ctx, tx, account, result); err != nil {
+			return err
+		}
+		return record(ctx, tx, checkAction, audit.Allowed, checked)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return checked, nil
+}
+
+// check makes the call, at the project that the stamp names or not at all.
+func (s *Service) check(ctx context.Context, account *model.ProviderAccount, stamp string) error {
+	ctx, cancel := context.WithTimeout(AtStamp(ctx, stamp), s.limits.deadline)
+	defer cancel()
+	release, err := s.limits.take(ctx, account)
+	if err != nil {
+		return err
+	}
+	defer release()
+	e, err := s.clients.begin(ctx, account)
+	if err != nil {
+		return err
+	}
+	err = e.client.Check(ctx)
+	e.end(ctx, stamp, err)
+	return err
+}
+
+// checkResult is what is kept of a provider's answer; the time is the database's. What is not the provider's doing is an error.
+func checkResult(name string, answer error) (*model.ProviderAccountCheck, error) {
+	if answer == nil {
+		return &model.ProviderAccountCheck{OK: true}, nil
+	}
+	err := provider.Problem(name, answer)
+	p := problem.From(err)
+	if p.Code != problem.ProviderError {
+		return nil, err
+	}
+	reason, _ := p.Details["reason"].(string)
+	return &model.ProviderAccountCheck{Reason: &reason, Message: p.Message}, nil
+}
+
+// storeCheck keeps the result, and opens the way for other calls when the provider took the credentials.
+func storeCheck(ctx context.Context, tx bun.IDB, a *model.ProviderAccount, c *model.ProviderAccountCheck) (*model.ProviderAccount, error) {
+	checked, err := oneAccount(ctx, tx, `UPDATE provider_accounts SET
+			last_check = jsonb_build_object('ok', ?0::boolean, 'reason', ?1::text, 'message', ?2::text, 'at', clock_timestamp()),
+			refused_stamp = CASE WHEN ?0 THEN NULL ELSE refused_stamp END,
+			refused_at = CASE WHEN ?0 THEN NULL ELSE refused_at END
+		WHERE id = ?3 AND tenant_id = ?4 AND version = ?5 RETURNING `+columns,
+		c.OK, c.Reason, c.Message, a.ID, a.TenantID, a.Version)
+	if problem.Is(err, problem.NotFound) {
+		return nil, problem.New(problem.Conflict, "The account was changed while it was being checked; check it again.")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("keeping a check: %w", err)
+	}
+	return checked, nil
 }

@@ -23,6 +23,7 @@ type clients struct {
 	db       *postgres.DB
 	registry *provider.Registry
 	secrets  *secret.Service
+	breaker  *breaker
 	log      *slog.Logger
 
 	mu      sync.Mutex
@@ -31,7 +32,7 @@ type clients struct {
 }
 
 func newClients(db *postgres.DB, r *provider.Registry, secrets *secret.Service, log *slog.Logger) *clients {
-	c := &clients{db: db, registry: r, secrets: secrets, log: log}
+	c := &clients{db: db, registry: r, secrets: secrets, breaker: &breaker{db, log}, log: log}
 	c.entries, _ = simplelru.NewLRU(cachedClients, func(_ string, e *entry) { e.retire() }) // fails only on a size below 1
 	return c
 }
@@ -51,7 +52,7 @@ func (c *clients) get(ctx context.Context, a *model.ProviderAccount) (*entry, er
 	if err != nil {
 		return nil, err
 	}
-	e := &entry{account: a, client: client, log: c.log}
+	e := &entry{account: a, client: client, breaker: c.breaker, log: c.log}
 	c.entries.Remove(a.ID) // an Add over it would not retire it
 	c.entries.Add(a.ID, e)
 	return e, nil
@@ -64,7 +65,7 @@ func (c *clients) begin(ctx context.Context, a *model.ProviderAccount) (*entry, 
 		if err != nil {
 			return nil, err
 		}
-		if err = e.begin(true); !errors.Is(err, errRetired) {
+		if err = e.begin(); !errors.Is(err, errRetired) {
 			return e, err
 		}
 	}
@@ -125,39 +126,35 @@ func (c *clients) close() {
 type entry struct {
 	account *model.ProviderAccount
 	client  provider.Client
+	breaker *breaker
 	log     *slog.Logger
 
-	mu       sync.Mutex
-	calls    int
-	retired  bool
-	rejected bool // the provider refused the credentials
+	mu      sync.Mutex
+	calls   int
+	retired bool
 }
 
 var errRetired error = provider.Errorf(provider.Unavailable, "The account was changed while it was in use; try again.")
 
-// begin admits a call. Once the provider has refused the credentials, calls that need them fail at once, so that an account with a
-// revoked token does not get the tenant locked out; an update makes a new entry, and a check by hand asks again.
-func (e *entry) begin(needsCredentials bool) error {
+// begin keeps the client open until end.
+func (e *entry) begin() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	switch {
-	case e.retired:
+	if e.retired {
 		return errRetired
-	case e.rejected && needsCredentials:
-		return provider.Errorf(provider.Auth,
-			"The provider has refused these credentials; update the account once they work again.")
 	}
 	e.calls++
 	return nil
 }
 
-func (e *entry) end(err error) {
+// end takes the error of a call that was made at the stamp.
+func (e *entry) end(ctx context.Context, stamp string, err error) {
+	if stamp != "" {
+		e.breaker.learn(ctx, e.account, stamp, err)
+	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.calls--
-	if err != nil && provider.ClassOf(err) == provider.Auth {
-		e.rejected = true
-	}
 	e.closeIfDone()
 }
 
@@ -175,19 +172,4 @@ func (e *entry) closeIfDone() {
 	if err := e.client.Close(); err != nil {
 		e.log.Warn("closing a provider client", "provider", e.account.Provider, "account", e.account.ID, "error", err)
 	}
-}
-
-// check asks the provider whether it takes the credentials, also after it has refused them, and opens the way again if it does.
-func (e *entry) check(ctx context.Context) error {
-	if err := e.begin(false); err != nil {
-		return err
-	}
-	err := e.client.Check(ctx)
-	e.end(err)
-	if err == nil {
-		e.mu.Lock()
-		defer e.mu.Unlock()
-		e.rejected = false
-	}
-	return err
 }

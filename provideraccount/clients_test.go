@@ -52,8 +52,9 @@ func TestGuardedClientsCanDoWhatTheDriversCan(t *testing.T) {
 
 func TestGuardedClientLearnsFromEveryCall(t *testing.T) {
 	t.Parallel()
-	f := &full{err: provider.Errorf(provider.Auth, "No.")}
-	e := &entry{client: f}
+	b := setup(t)
+	f := &full{err: provider.Errorf(provider.Forbidden, "No.")}
+	e := &entry{account: b.create(t, "main"), client: f, breaker: b.clients.breaker}
 	guarded := e.guarded()
 	if _, err := guarded.(provider.Bootstrapper).Identify(t.Context(), "m"); err != f.err {
 		t.Errorf("got %v", err)

@@ -29,33 +29,35 @@ func (e *entry) guarded() provider.Client {
 	return c
 }
 
-func call[T any](e *entry, do func() (T, error)) (T, error) {
-	if err := e.begin(true); err != nil {
-		var none T
-		return none, err
+func call[T any](ctx context.Context, e *entry, do func() (T, error)) (answer T, err error) {
+	if err := e.begin(); err != nil {
+		return answer, err
 	}
-	answer, err := do()
-	e.end(err)
+	stamp, err := e.breaker.admit(ctx, e.account)
+	if err == nil {
+		answer, err = do()
+	}
+	e.end(ctx, stamp, err)
 	return answer, err
 }
 
-func callErr(e *entry, do func() error) error {
-	_, err := call(e, func() (struct{}, error) { return struct{}{}, do() })
+func callErr(ctx context.Context, e *entry, do func() error) error {
+	_, err := call(ctx, e, func() (struct{}, error) { return struct{}{}, do() })
 	return err
 }
 
 type guardedClient struct{ e *entry }
 
 func (g guardedClient) Check(ctx context.Context) error {
-	return callErr(g.e, func() error { return g.e.client.Check(ctx) })
+	return callErr(ctx, g.e, func() error { return g.e.client.Check(ctx) })
 }
 
 func (g guardedClient) Offers(ctx context.Context) ([]*model.Offer, error) {
-	return call(g.e, func() ([]*model.Offer, error) { return g.e.client.Offers(ctx) })
+	return call(ctx, g.e, func() ([]*model.Offer, error) { return g.e.client.Offers(ctx) })
 }
 
 func (g guardedClient) Machines(ctx context.Context) ([]*model.Machine, error) {
-	return call(g.e, func() ([]*model.Machine, error) { return g.e.client.Machines(ctx) })
+	return call(ctx, g.e, func() ([]*model.Machine, error) { return g.e.client.Machines(ctx) })
 }
 
 // Close does nothing: the client is shared.
@@ -72,23 +74,23 @@ func (g guardedBootstrapper) MachineKey(machineID string) (string, error) {
 }
 
 func (g guardedBootstrapper) Identify(ctx context.Context, machineID string) (*provider.Identity, error) {
-	return call(g.e, func() (*provider.Identity, error) { return g.b.Identify(ctx, machineID) })
+	return call(ctx, g.e, func() (*provider.Identity, error) { return g.b.Identify(ctx, machineID) })
 }
 
 func (g guardedBootstrapper) Prepare(ctx context.Context, machineID string) (*provider.Preparation, error) {
-	return call(g.e, func() (*provider.Preparation, error) { return g.b.Prepare(ctx, machineID) })
+	return call(ctx, g.e, func() (*provider.Preparation, error) { return g.b.Prepare(ctx, machineID) })
 }
 
 func (g guardedBootstrapper) Install(ctx context.Context, machineID string, payload provider.Payload) (string, error) {
-	return call(g.e, func() (string, error) { return g.b.Install(ctx, machineID, payload) })
+	return call(ctx, g.e, func() (string, error) { return g.b.Install(ctx, machineID, payload) })
 }
 
 func (g guardedBootstrapper) InstallStatus(ctx context.Context, machineID, ref string) (*provider.InstallStatus, error) {
-	return call(g.e, func() (*provider.InstallStatus, error) { return g.b.InstallStatus(ctx, machineID, ref) })
+	return call(ctx, g.e, func() (*provider.InstallStatus, error) { return g.b.InstallStatus(ctx, machineID, ref) })
 }
 
 func (g guardedBootstrapper) Uninstall(ctx context.Context, machineID string) error {
-	return callErr(g.e, func() error { return g.b.Uninstall(ctx, machineID) })
+	return callErr(ctx, g.e, func() error { return g.b.Uninstall(ctx, machineID) })
 }
 
 type guardedOrders struct {
@@ -97,13 +99,13 @@ type guardedOrders struct {
 }
 
 func (g guardedOrders) FindClaim(ctx context.Context, operationID string) (*provider.Claim, error) {
-	return call(g.e, func() (*provider.Claim, error) { return g.o.FindClaim(ctx, operationID) })
+	return call(ctx, g.e, func() (*provider.Claim, error) { return g.o.FindClaim(ctx, operationID) })
 }
 
 func (g guardedOrders) Order(ctx context.Context, order provider.Order) (*provider.Claim, error) {
-	return call(g.e, func() (*provider.Claim, error) { return g.o.Order(ctx, order) })
+	return call(ctx, g.e, func() (*provider.Claim, error) { return g.o.Order(ctx, order) })
 }
 
 func (g guardedOrders) Release(ctx context.Context, operationID, machineID string) error {
-	return callErr(g.e, func() error { return g.o.Release(ctx, operationID, machineID) })
+	return callErr(ctx, g.e, func() error { return g.o.Release(ctx, operationID, machineID) })
 }

@@ -68,49 +68,6 @@ func (s *Service) Machines(ctx context.Context, in GetInput) ([]*model.Machine, 
 	})
 }
 
-// ask makes one live call that a caller waits for, under the limits.
-func ask[T any](ctx context.Context, s *Service, at GetInput, capability string, do func(context.Context, provider.Client) (T, error)) (T, error) {
-	var none T
-	account, err := readAccount(ctx, s.db, at.TenantID, at.AccountID)
-	if err != nil {
-		return none, err
-	}
-	if err := s.supports(account.Provider, capability); err != nil {
-		return none, err
-	}
-	ctx, cancel := context.WithTimeout(ctx, s.limits.deadline)
-	defer cancel()
-	release, err := s.limits.take(ctx, account)
-	if err != nil {
-		return none, err
-	}
-	defer release()
-	e, err := s.clients.begin(ctx, account)
-	if err != nil {
-		return none, provider.Problem(account.Provider, err)
-	}
-	answer, err := do(ctx, e.client)
-	e.end(err)
-	if err != nil {
-		return none, provider.Problem(account.Provider, err)
-	}
-	return answer, nil
-}
-
-// supports gives UNSUPPORTED, with details.missing, for what the manifest does not promise.
-func (s *Service) supports(providerName, capability string) error {
-	m, known := s.registry.Manifest(providerName)
-	if !known {
-		return noDriver(providerName)
-	}
-	can := map[string]bool{"offers": m.Capabilities.Offers, "machines": m.Capabilities.Machines}
-	if can[capability] {
-		return nil
-	}
-	return problem.New(problem.Unsupported, "%s does not list %s.", providerName, capability).
-		With("provider", providerName).With("missing", []string{capability})
-}
-
 // callLimits bounds the calls in flight. A call takes its account's slot first, then its provider's, then the replica's, so what
 // waits for a narrow limit never holds a wide one.
 type callLimits struct {

@@ -217,17 +217,21 @@ func TestRefusedCredentialsStopCalls(t *testing.T) {
 	}
 	wantCredentials(2) // only the innocent one's
 
-	e, err := b.clients.get(t.Context(), a)
-	if err != nil {
-		t.Fatal(err)
+	check := func() *model.ProviderAccountCheck {
+		t.Helper()
+		checked, err := b.Check(admin(t), model.CheckProviderAccountInput{TenantID: "t1", AccountID: a.ID})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return checked.Check
 	}
-	if err := e.check(t.Context()); provider.ClassOf(err) != provider.Auth {
-		t.Errorf("a check while it refuses: %v", err)
+	if c := check(); c.OK || *c.Reason != "credentials" {
+		t.Errorf("a check while it refuses: %+v", c)
 	}
 	wantCredentials(3)
 	refusing = false
-	if err := e.check(t.Context()); err != nil {
-		t.Error(err)
+	if c := check(); !c.OK || c.Reason != nil || c.Message != "" {
+		t.Errorf("a check when it does not: %+v", c)
 	}
 	if _, err := b.Offers(admin(t), offersOf(a)); err != nil {
 		t.Errorf("after a check that passed: %v", err)

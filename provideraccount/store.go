@@ -13,7 +13,7 @@ import (
 	"better/compute/model"
 )
 
-const columns = "id, tenant_id, provider, name, config, version, created_by, created_at, updated_at"
+const columns = "id, tenant_id, provider, name, config, version, created_by, created_at, updated_at, last_check"
 
 // selectAccount gives NOT_FOUND when the tenant has none of that id.
 func selectAccount(ctx context.Context, idb bun.IDB, tenantID, accountID string) (*model.ProviderAccount, error) {
@@ -24,7 +24,7 @@ func selectAccount(ctx context.Context, idb bun.IDB, tenantID, accountID string)
 func readAccount(ctx context.Context, db *postgres.DB, tenantID, accountID string) (*model.ProviderAccount, error) {
 	a := new(model.ProviderAccount)
 	err := db.Pool.QueryRow(ctx, `SELECT `+columns+` FROM provider_accounts WHERE id = $1 AND tenant_id = $2`, accountID, tenantID).
-		Scan(&a.ID, &a.TenantID, &a.Provider, &a.Name, (*[]byte)(&a.Config), &a.Version, &a.CreatedBy, &a.CreatedAt.Time, &a.UpdatedAt.Time)
+		Scan(&a.ID, &a.TenantID, &a.Provider, &a.Name, (*[]byte)(&a.Config), &a.Version, &a.CreatedBy, &a.CreatedAt.Time, &a.UpdatedAt.Time, &a.Check)
 	if err != nil {
 		return nil, translated(err, "reading a provider account")
 	}
@@ -80,10 +80,12 @@ func nameTaken(ctx context.Context, idb bun.IDB, tenantID, name string) (taken b
 	return taken, translated(err, "looking for a provider account's name")
 }
 
-// updateConfig counts the version in the statement itself, so that equal concurrent updates each count.
+// updateConfig counts the version in the statement itself, so that equal concurrent updates each count. What was learnt of the
+// credentials was learnt of the old config.
 func updateConfig(ctx context.Context, tx bun.IDB, accountID string, config model.JSON) (*model.ProviderAccount, error) {
 	return oneAccount(ctx, tx, `UPDATE provider_accounts
-		SET config = ?::jsonb, version = version + 1, updated_at = greatest(updated_at, clock_timestamp())
+		SET config = ?::jsonb, version = version + 1, updated_at = greatest(updated_at, clock_timestamp()),
+			last_check = NULL, refused_stamp = NULL, refused_at = NULL
 		WHERE id = ? RETURNING `+columns, string(config), accountID)
 }
 

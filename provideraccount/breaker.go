@@ -1,0 +1,83 @@
+package provideraccount
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/uptrace/bun"
+
+	"better/compute/internal/postgres"
+	"better/compute/model"
+	"better/compute/provider"
+)
+
+// tripTime bounds the writing of a refusal after the call is over.
+const tripTime = 5 * time.Second
+
+// breaker keeps calls from going out through an account whose credentials the provider has refused, so that a revoked token does not
+// get the tenant locked out. It is a column of the account's row, so every replica holds to it. It names the stamp that was refused: a new
+// config or a rewritten secret is another stamp, and a check by hand that passes clears it.
+type breaker struct {
+	db  *postgres.DB
+	log *slog.Logger
+}
+
+// admit is asked right before each call. It gives the account's stamp, or an error of class Auth while the breaker is open.
+func (b *breaker) admit(ctx context.Context, a *model.ProviderAccount) (stamp string, err error) {
+	stamp, err = stampOf(ctx, b.db.DB, a)
+	if err != nil {
+		return "", unreadable(err)
+	}
+	refused, err := refusedStamp(ctx, b.db.DB, a.ID)
+	if err != nil {
+		return "", unreadable(err)
+	}
+	if refused == stamp {
+		return "", provider.Errorf(provider.Auth,
+			"The provider has refused these credentials; update the account, or check it once they work again.")
+	}
+	return stamp, nil
+}
+
+// unreadable is a call that was not made, since it may be one that must not be.
+func unreadable(err error) error {
+	return provider.Errorf(provider.Unavailable, "Whether the account may be used cannot be told now.").Because(postgres.Translate(err))
+}
+
+// learn trips the breaker when the call's error says that the credentials were refused. The call has had its effect by then, so the end of
+// its context does not count.
+func (b *breaker) learn(ctx context.Context, a *model.ProviderAccount, stamp string, err error) {
+	if err == nil || !refusesCredentials(err) {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tripTime)
+	defer cancel()
+	if err := refuse(ctx, b.db.DB, a, stamp); err != nil {
+		b.log.WarnContext(ctx, "keeping that credentials were refused", "account", a.ID, "error", err) // the next call learns it again
+	}
+}
+
+func refusesCredentials(err error) bool {
+	class := provider.ClassOf(err)
+	return class == provider.Auth || class == provider.Forbidden
+}
+
+func refusedStamp(ctx context.Context, idb bun.IDB, accountID string) (string, error) {
+	var stamp sql.NullString
+	err := idb.NewRaw(`SELECT refused_stamp FROM provider_accounts WHERE id = ?`, accountID).Scan(ctx, &stamp)
+	if err != nil && !errors.Is(err, sql.ErrNoRows) {
+		return "", fmt.Errorf("reading whether credentials were refused: %w", err)
+	}
+	return stamp.String, nil
+}
+
+// refuse counts only for the version that was refused: a late answer says nothing about a newer one.
+func refuse(ctx context.Context, idb bun.IDB, a *model.ProviderAccount, stamp string) error {
+	_, err := idb.NewRaw(`UPDATE provider_accounts SET refused_stamp = ?, refused_at = now() WHERE id = ? AND version = ?`,
+		stamp, a.ID, a.Version).Exec(ctx)
+	return err
+}
