@@ -41,7 +41,8 @@ func (a Actor) subjects() []Subject {
 	return s
 }
 
-// authenticated reports whether the actor is a caller at all: a user or a service whose credential has not ended.
+// authenticated reports whether the actor is a caller at all, as far as it tells by itself: a user or a service whose credential has not
+// ended. An API token may have been revoked all the same.
 func (a Actor) authenticated(now time.Time) bool {
 	if !strings.HasPrefix(a.Subject, userPrefix) && !strings.HasPrefix(a.Subject, servicePrefix) {
 		return false
@@ -49,15 +50,22 @@ func (a Actor) authenticated(now time.Time) bool {
 	return a.Expires.IsZero() || now.Before(a.Expires)
 }
 
+// question asks for all that decides about the actor.
+func (a Actor) question() question { return question{subjects: a.subjects(), credential: a.Credential} }
+
 // Authenticated finds the caller. UNAUTHENTICATED without one, or with one whose credential has ended.
 func Authenticated(ctx context.Context) (Actor, error) { return authenticatedAt(ctx, time.Now()) }
 
 func authenticatedAt(ctx context.Context, now time.Time) (Actor, error) {
 	actor, ok := ActorFrom(ctx)
 	if !ok || !actor.authenticated(now) {
-		return Actor{}, problem.New(problem.Unauthenticated, "This needs a credential that has not expired.")
+		return Actor{}, errUnauthenticated()
 	}
 	return actor, nil
+}
+
+func errUnauthenticated() error {
+	return problem.New(problem.Unauthenticated, "This needs a credential that has not expired.")
 }
 
 // validSubject holds the form that bindings are made for: printable ASCII without white space, so that no look-alike

@@ -1,20 +1,18 @@
 // Package authz decides whether a caller may do something to an object, and keeps who has which role where.
 //
 // It owns the permissions, the roles, the bindings and the denials in the audit log; nothing else imports Casbin. It refuses to know
-// whether an object exists: it decides on the names that the caller gave, before anything is looked up. The invariant:
-// a binding that is gone from the database allows nothing a second later, in any replica, whatever happened to
-// the notification; a decision that cannot be made is a denial.
+// whether an object exists: it decides on the names that the caller gave, before anything is looked up. The invariant: each
+// decision is what the roles, the bindings and the caller's API token said together at one moment, and not a second ago, in
+// any replica, whatever happened to the notification of a change; a decision that cannot be made is a denial.
 package authz
 
 import (
 	"context"
 	"log/slog"
-	"maps"
-	"slices"
-	"sync/atomic"
 	"time"
 
 	"better/compute/audit/journal"
+	"better/compute/internal/cursor"
 	"better/compute/internal/postgres"
 	"better/compute/internal/problem"
 )
@@ -24,14 +22,15 @@ const (
 	denialTimeout = 2 * time.Second
 )
 
-// Decider decides, from roles that are fixed and bindings that it caches for as long as Run proves them fresh. Without Run it
-// is right all the same and reads the bindings for each decision. Safe for concurrent use.
+// Decider decides, from what it reads of the policy and caches for as long as Run proves it fresh. Without Run it is right all the same
+// and reads for each decision. Safe for concurrent use.
 type Decider struct {
 	db       *postgres.DB
 	log      *slog.Logger
 	now      func() time.Time
-	roles    atomic.Pointer[roles] // a new set is built aside and swapped in whole
-	bindings *bindingCache
+	roles    *roles
+	cursors  *cursor.Sealer
+	cache    *policyCache
 	watchers watchers
 }
 
@@ -41,20 +40,38 @@ func New(db *postgres.DB, log *slog.Logger) (*Decider, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &Decider{db: db, log: log, now: time.Now, bindings: newBindingCache(cachedSubjects)}
-	d.roles.Store(r)
-	return d, nil
+	return &Decider{
+		db: db, log: log, now: time.Now, roles: r, cursors: cursor.NewSealer(db), cache: newPolicyCache(cachedSubjects, cachedTokens),
+	}, nil
+}
+
+// Authenticated finds the caller. UNAUTHENTICATED without one, or with one whose credential has ended or was revoked; UNAVAILABLE when
+// that cannot be read.
+func (d *Decider) Authenticated(ctx context.Context) (Actor, error) {
+	actor, err := authenticatedAt(ctx, d.now())
+	if err != nil || actor.Credential == "" {
+		return actor, err
+	}
+	actor, _, err = d.caller(ctx)
+	return actor, err
+}
+
+// Live reports whether the API token of that id is there, not revoked and not expired: as of less than a second ago, as decisions
+// are. UNAVAILABLE when that cannot be read.
+func (d *Decider) Live(ctx context.Context, credential string) (bool, error) {
+	s, err := d.standing(ctx, question{credential: credential})
+	return err == nil && s.token.live(d.now()), err
 }
 
 // Check answers nil when the caller of the context holds the permission on the object. Otherwise UNAUTHENTICATED (no caller, or
-// one whose credential has ended), FORBIDDEN with details.permission and details.object, which is also written to the audit log,
-// or UNAVAILABLE when the bindings cannot be read.
+// one whose credential has ended or was revoked), FORBIDDEN with details.permission and details.object, which is also written to
+// the audit log, or UNAVAILABLE when the policy cannot be read.
 func (d *Decider) Check(ctx context.Context, p Permission, o Object) error {
 	actor, held, err := d.caller(ctx)
 	if err != nil {
 		return err
 	}
-	if d.decide(held, p, o) != granted {
+	if decide(held, p, o) != granted {
 		return d.deny(ctx, actor, p, o)
 	}
 	return nil
@@ -64,7 +81,7 @@ func (d *Decider) Check(ctx context.Context, p Permission, o Object) error {
 // UNAUTHENTICATED or UNAVAILABLE.
 func (d *Decider) Holds(ctx context.Context, p Permission, o Object) (bool, error) {
 	_, held, err := d.caller(ctx)
-	return err == nil && d.decide(held, p, o) == granted, err
+	return err == nil && decide(held, p, o) == granted, err
 }
 
 // Permissions lists what the caller holds on the object, in the order of AllPermissions. Any caller may ask about itself.
@@ -76,7 +93,7 @@ func (d *Decider) Permissions(ctx context.Context, o Object) ([]Permission, erro
 	}
 	permissions := []Permission{}
 	for _, p := range AllPermissions() {
-		if d.decide(held, p, o) == granted {
+		if decide(held, p, o) == granted {
 			permissions = append(permissions, p)
 		}
 	}
@@ -89,47 +106,43 @@ func (d *Decider) caller(ctx context.Context) (Actor, []bindingsOf, error) {
 	if err != nil {
 		return Actor{}, nil, err
 	}
-	held, err := d.bindingsFor(ctx, actor.subjects())
-	return actor, held, err
-}
-
-// bindingsFor answers from the cache where that is proven fresh, and reads the rest in one query.
-func (d *Decider) bindingsFor(ctx context.Context, subjects []Subject) ([]bindingsOf, error) {
-	held, missing, generation := d.bindings.get(subjects, d.now())
-	if len(missing) == 0 {
-		return held, nil
-	}
-	loaded, err := d.load(ctx, missing)
+	s, err := d.standing(ctx, actor.question())
 	if err != nil {
-		return nil, err
+		return Actor{}, nil, err
 	}
-	d.bindings.put(loaded, generation)
-	for _, b := range loaded {
-		held = append(held, b)
+	if !s.of(actor, d.now()) {
+		return Actor{}, nil, errUnauthenticated()
 	}
-	return held, nil
+	return actor, s.held, nil
 }
 
-// bindingsAnew reads them all, whatever the cache has.
-func (d *Decider) bindingsAnew(ctx context.Context, subjects []Subject) ([]bindingsOf, error) {
-	generation := d.bindings.current()
-	loaded, err := d.load(ctx, subjects)
-	if err != nil {
-		return nil, err
+// of reports whether the actor still is a caller, as far as its token goes.
+func (s standing) of(a Actor, now time.Time) bool { return a.Credential == "" || s.token.live(now) }
+
+// standing answers from the cache where that is proven fresh, and else reads the whole answer at once.
+func (d *Decider) standing(ctx context.Context, q question) (standing, error) {
+	answer, ok, generation := d.cache.get(q, d.now())
+	if ok {
+		return answer, nil
 	}
-	d.bindings.put(loaded, generation)
-	return slices.Collect(maps.Values(loaded)), nil
+	return d.read(ctx, q, generation)
 }
 
-// load reads the bindings of the subjects, or says UNAVAILABLE.
-func (d *Decider) load(ctx context.Context, subjects []Subject) (map[Subject]bindingsOf, error) {
+// standingAnew reads it, whatever the cache has.
+func (d *Decider) standingAnew(ctx context.Context, q question) (standing, error) {
+	_, _, generation := d.cache.get(question{}, d.now())
+	return d.read(ctx, q, generation)
+}
+
+func (d *Decider) read(ctx context.Context, q question, generation uint64) (standing, error) {
 	ctx, cancel := context.WithTimeout(acrossTenants(ctx), loadTimeout)
 	defer cancel()
-	loaded, err := loadBindings(ctx, d.db.DB, subjects)
+	read, err := d.readPolicy(ctx, d.db.DB, q)
 	if err != nil {
-		return nil, problem.New(problem.Unavailable, "The rights of the caller cannot be read right now; try again.").Because(err)
+		return standing{}, problem.New(problem.Unavailable, "The rights of the caller cannot be read right now; try again.").Because(err)
 	}
-	return loaded, nil
+	d.cache.put(q, read, generation)
+	return read.standing(q), nil
 }
 
 type decision int
@@ -141,11 +154,11 @@ const (
 )
 
 // decide walks from the object up to the fleet. One deny anywhere beats every grant.
-func (d *Decider) decide(held []bindingsOf, p Permission, o Object) decision {
-	roles, result := d.roles.Load(), undecided
+func decide(held []bindingsOf, p Permission, o Object) decision {
+	result := undecided
 	for _, name := range o.chain() {
 		for _, h := range held {
-			switch h.on(name, p, roles) {
+			switch h.on(name, p) {
 			case denied:
 				return denied
 			case granted:

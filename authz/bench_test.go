@@ -37,7 +37,7 @@ func BenchmarkCheck(b *testing.B) {
 			for b.Loop() {
 				n++
 				tenant := fmt.Sprint(n%tenants + 1)
-				d.bindings.drop("user:" + tenant + "-1")
+				d.cache.drop("user:" + tenant + "-1")
 				if err := d.Check(as(context.Background(), "user:"+tenant+"-1"), ProvidersRead, Tenant(tenant)); err != nil {
 					b.Fatal(err)
 				}

@@ -26,14 +26,14 @@ func (d *Decider) Filter(ctx context.Context, p Permission, tenantID string, kin
 		return Filter{}, err
 	}
 	f := Filter{}
-	switch d.decide(held, p, Tenant(tenantID)) {
+	switch decide(held, p, Tenant(tenantID)) {
 	case denied:
 		return Filter{}, d.deny(ctx, actor, p, Tenant(tenantID))
 	case granted:
 		f.All = true
-		f.Denied = d.items(held, p, kind, denied)
+		f.Denied = items(held, p, kind, denied)
 	case undecided:
-		f.Granted = d.items(held, p, kind, granted)
+		f.Granted = items(held, p, kind, granted)
 	}
 	if !f.All && len(f.Granted) == 0 {
 		return Filter{}, d.deny(ctx, actor, p, Tenant(tenantID))
@@ -42,13 +42,13 @@ func (d *Decider) Filter(ctx context.Context, p Permission, tenantID string, kin
 }
 
 // items are the ids of the kind on which the bindings, by themselves, come to that decision.
-func (d *Decider) items(held []bindingsOf, p Permission, kind Kind, want decision) []string {
-	roles, found := d.roles.Load(), map[string]decision{}
+func items(held []bindingsOf, p Permission, kind Kind, want decision) []string {
+	found := map[string]decision{}
 	for _, h := range held {
 		for object := range h.grants {
 			id, ok := strings.CutPrefix(object, string(kind)+"/")
 			if ok {
-				found[id] = max(found[id], h.on(object, p, roles)) // denied is the greatest
+				found[id] = max(found[id], h.on(object, p)) // denied is the greatest
 			}
 		}
 	}

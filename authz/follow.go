@@ -17,7 +17,7 @@ const (
 	dialTimeout  = 2 * time.Second
 )
 
-// Run follows the bindings until ctx ends, on a connection of its own: it listens for changes and asks for the policy
+// Run follows the policy until ctx ends, on a connection of its own: it listens for changes and asks for the policy
 // version every 250 ms, which proves that the link lives and that no notification was lost. When the link breaks, decisions read the
 // database until a new one stands. Call it once.
 func (d *Decider) Run(ctx context.Context) error {
@@ -27,7 +27,7 @@ func (d *Decider) Run(ctx context.Context) error {
 			return nil //nolint:nilerr // an orderly end
 		}
 		if stood || first { // once for each time that it is away
-			d.log.WarnContext(ctx, "the link that follows role bindings is down; each decision reads the database", "error", err)
+			d.log.WarnContext(ctx, "the link that follows the policy is down; each decision reads the database", "error", err)
 		}
 		select {
 		case <-ctx.Done():
@@ -47,15 +47,15 @@ func (d *Decider) follow(ctx context.Context) (stood bool, err error) {
 		defer cancel()
 		_ = conn.Close(closing)
 	}()
-	defer d.bindings.distrust() // before the farewell, which may take its time
+	defer d.cache.distrust() // before the farewell, which may take its time
 	// Only after LISTEN took hold: what changed before is in the version and in every later read, what changes after is told.
 	start := d.now()
 	version, err := policyVersion(ctx, conn)
 	if err != nil {
 		return false, err
 	}
-	d.bindings.restart(version, start)
-	d.log.InfoContext(ctx, "the link that follows role bindings is up", "version", version)
+	d.cache.restart(version, start)
+	d.log.InfoContext(ctx, "the link that follows the policy is up", "version", version)
 	d.watchers.tellAll()
 	for {
 		if err := waitForNotifications(ctx, conn, pollInterval); err != nil {
@@ -66,7 +66,7 @@ func (d *Decider) follow(ctx context.Context) (stood bool, err error) {
 		if err != nil {
 			return true, err
 		}
-		if !d.bindings.prove(version, start) {
+		if !d.cache.prove(version, start) {
 			d.watchers.tellAll()
 		}
 	}
@@ -80,32 +80,32 @@ func (d *Decider) listen(ctx context.Context) (*pgx.Conn, error) {
 	config.OnNotification = func(_ *pgconn.PgConn, n *pgconn.Notification) { d.notified(n.Payload) }
 	conn, err := pgx.ConnectConfig(ctx, config)
 	if err != nil {
-		return nil, fmt.Errorf("connecting to follow role bindings: %w", err)
+		return nil, fmt.Errorf("connecting to follow the policy: %w", err)
 	}
 	if _, err := conn.Exec(ctx, "LISTEN authz"); err != nil {
 		_ = conn.Close(ctx)
-		return nil, fmt.Errorf("listening for changes of role bindings: %w", err)
+		return nil, fmt.Errorf("listening for changes of the policy: %w", err)
 	}
 	return conn, nil
 }
 
-// notified takes one notification: a subject whose bindings changed, "*" for all of them, or "=<version>", which ends those of
-// one statement.
+// notified takes one notification: a subject whose bindings changed, "token:<id>" for a token that did, "*" for everything, or
+// "=<version>", which ends those of one statement.
 func (d *Decider) notified(payload string) {
 	if payload == "*" {
-		d.bindings.forget()
+		d.cache.forget()
 		d.watchers.tellAll()
 		return
 	}
 	number, isVersion := strings.CutPrefix(payload, "=")
 	if !isVersion {
-		d.bindings.drop(payload)
+		d.cache.drop(payload)
 		d.watchers.tell(payload)
 		return
 	}
 	version, err := strconv.ParseInt(number, 10, 64)
-	if err != nil || !d.bindings.heard(version) {
-		d.bindings.forget()
+	if err != nil || !d.cache.heard(version) {
+		d.cache.forget()
 		d.watchers.tellAll()
 	}
 }
@@ -123,7 +123,7 @@ func waitForNotifications(ctx context.Context, conn *pgx.Conn, d time.Duration) 
 		case waiting.Err() != nil && !conn.IsClosed():
 			return nil
 		default:
-			return fmt.Errorf("waiting for changes of role bindings: %w", err)
+			return fmt.Errorf("waiting for changes of the policy: %w", err)
 		}
 	}
 }

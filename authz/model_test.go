@@ -6,24 +6,35 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/uptrace/bun"
 	"pgregory.net/rapid"
 
 	"better/compute/internal/problem"
 	"better/compute/model"
 )
 
-// reference is what the contract says, without Casbin, maps or caches.
-type reference []model.RoleBinding
+// reference is what the contract says, without Casbin, maps of objects or caches.
+type reference struct {
+	bindings []model.RoleBinding
+	defined  map[string][]Permission
+}
 
-func (r reference) allows(a Actor, p Permission, chain ...string) bool {
-	may := map[string][]Permission{
+func (r reference) may(role string) []Permission {
+	builtIn := map[string][]Permission{
 		"fleet-admin": AllPermissions(), "tenant-admin": AllPermissions(),
 		"provider-manager": {ProvidersRead, ProvidersManage, PoolsRead}, "provider-viewer": {ProvidersRead, PoolsRead},
 	}
+	if may, ok := builtIn[role]; ok {
+		return may
+	}
+	return r.defined[role]
+}
+
+func (r reference) allows(a Actor, p Permission, chain ...string) bool {
 	allowed := false
-	for _, b := range r {
+	for _, b := range r.bindings {
 		mine := b.Subject == a.Subject || slices.Contains(a.Groups, b.Subject) && b.Subject[:min(6, len(b.Subject))] == "group:"
-		if !mine || !slices.Contains(chain, b.Object) || !slices.Contains(may[b.Role], p) {
+		if !mine || !slices.Contains(chain, b.Object) || !slices.Contains(r.may(b.Role), p) {
 			continue
 		}
 		if b.Effect == model.Deny {
@@ -40,7 +51,7 @@ var (
 	modelItems    = []string{"pacct_1", "pacct_12", "pacct_", "*", "compute-tenant/1"}
 	modelSubjects = []string{"user:a", "user:ab", "user:A", "service:a", "group:a", "group:fleet-admin", "user:fleet-admin", "user:*"}
 	modelGroups   = []string{"group:a", "group:fleet-admin", "a", "user:a", "user:fleet-admin", ""}
-	modelRoles    = []string{"fleet-admin", "tenant-admin", "provider-manager", "provider-viewer", "user:a", "*", "gone", ""}
+	modelRoles    = []string{"fleet-admin", "tenant-admin", "provider-manager", "provider-viewer", "user:a", "*", "gone", "", "made", "made-too"}
 )
 
 func drawObject(t *rapid.T) Object {
@@ -87,22 +98,45 @@ func sameAsReference(ctx context.Context, t *rapid.T, d *Decider, ref reference)
 	}
 }
 
+func drawReference(t *rapid.T) reference {
+	permissions := rapid.SliceOfNDistinct(rapid.SampledFrom(AllPermissions()), 1, -1, rapid.ID)
+	return reference{
+		bindings: rapid.SliceOfNDistinct(rapid.Custom(drawBinding), 1, 30, rapid.ID).Draw(t, "bindings"),
+		defined:  rapid.MapOfN(rapid.SampledFrom([]string{"made", "made-too"}), permissions, 0, 2).Draw(t, "defined"),
+	}
+}
+
 // A Decider against the contract, on bindings that nobody sane would make. It reads the bindings for each decision.
 func TestDecisionsAreThoseOfTheModel(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	rapid.Check(t, func(rt *rapid.T) {
-		if _, err := b.db.NewRaw("DELETE FROM role_bindings").Exec(t.Context()); err != nil {
-			rt.Fatal(err)
-		}
-		ref := reference(rapid.SliceOfNDistinct(rapid.Custom(drawBinding), 1, 30, rapid.ID).Draw(rt, "bindings"))
-		rows := []model.RoleBinding(ref)
-		if _, err := b.db.NewInsert().Model(&rows).Exec(t.Context()); err != nil {
+		ref := drawReference(rt)
+		if err := b.become(t.Context(), ref); err != nil {
 			rt.Fatal(err)
 		}
 		for range 5 {
 			sameAsReference(t.Context(), rt, b.d, ref)
 		}
+	})
+}
+
+// become makes roles and bindings those of the reference.
+func (b *bundle) become(ctx context.Context, ref reference) error {
+	return b.db.RunInTx(ctx, func(ctx context.Context, tx bun.Tx) error {
+		if _, err := tx.NewRaw("DELETE FROM role_bindings; DELETE FROM roles").Exec(ctx); err != nil {
+			return err
+		}
+		for name, permissions := range ref.defined {
+			if _, err := upsertRole(ctx, tx, "user:test", model.Role{Name: name, Permissions: permissions}); err != nil {
+				return err
+			}
+		}
+		if len(ref.bindings) == 0 {
+			return nil
+		}
+		_, err := tx.NewInsert().Model(&ref.bindings).Exec(ctx)
+		return err
 	})
 }
 
@@ -113,19 +147,17 @@ func TestRuleIsThatOfTheModel(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := &Decider{}
-	d.roles.Store(roles)
 	decisions := 0
 	rapid.Check(t, func(rt *rapid.T) {
-		ref := reference(rapid.SliceOfN(rapid.Custom(drawBinding), 1, 30).Draw(rt, "bindings"))
+		ref := drawReference(rt)
 		for range 20 {
 			actor := drawActor(rt)
-			held := slices.Collect(maps.Values(bySubject(actor.subjects(), ref.of(actor.subjects()))))
+			held := ref.held(rt, roles, actor)
 			for _, tenant := range modelTenants {
 				for _, o := range []Object{ProviderAccount(tenant, rapid.SampledFrom(modelItems).Draw(rt, "item")), Tenant(tenant), Fleet()} {
 					for _, p := range AllPermissions() {
 						decisions++
-						if got, want := d.decide(held, p, o) == granted, ref.allows(actor, p, o.chain()...); got != want {
+						if got, want := decide(held, p, o) == granted, ref.allows(actor, p, o.chain()...); got != want {
 							rt.Fatalf("%v %s on %s: %v, want %v by %v", actor, p, o, got, want, ref)
 						}
 					}
@@ -136,11 +168,19 @@ func TestRuleIsThatOfTheModel(t *testing.T) {
 	t.Logf("%d decisions", decisions)
 }
 
-func (r reference) of(subjects []Subject) (rows []placedBinding) {
-	for _, b := range r {
-		if slices.Contains(subjects, b.Subject) {
-			rows = append(rows, placedBinding{RoleBinding: b})
+// held is what a Decider would read.
+func (r reference) held(t *rapid.T, roles *roles, a Actor) []bindingsOf {
+	var rows []policyRow
+	for _, b := range r.bindings {
+		row := policyRow{RoleBinding: b}
+		if defined, ok := r.defined[b.Role]; ok {
+			row.Permissions = texts(defined)
 		}
+		rows = append(rows, row)
 	}
-	return rows
+	bindings, err := roles.bySubject(a.subjects(), rows)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return slices.Collect(maps.Values(bindings))
 }

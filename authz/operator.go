@@ -15,6 +15,9 @@ import (
 const (
 	grantAction  = "grantRole"
 	revokeAction = "revokeRole"
+
+	defineAction   = "defineRole"
+	undefineAction = "deleteRole"
 )
 
 // Configuration is the actor, in the audit log, of the bindings that the configuration asks for.
@@ -27,40 +30,81 @@ func Grant(ctx context.Context, db *postgres.DB, by string, b model.RoleBinding)
 	if err != nil {
 		return false, err
 	}
-	var issues problem.Issues
-	checkBinding(&issues, "", b)
-	roles.checkRole(&issues, "", b.Role)
-	if err := issues.Err(); err != nil {
-		return false, err
-	}
-	return changeUndecided(ctx, db, by, grantAction, b, insertBinding)
+	return changeUndecided(ctx, db, func(ctx context.Context, tx bun.Tx) (bool, error) {
+		if err := roles.checkGrant(ctx, tx, b); err != nil {
+			return false, err
+		}
+		return writeLocated(ctx, tx, by, grantAction, b, insertBinding)
+	})
 }
 
 // Revoke removes the binding and reports whether there was one. No decision, as in Grant. INVALID_INPUT as in RevokeRole.
 // Idempotent.
 func Revoke(ctx context.Context, db *postgres.DB, by string, b model.RoleBinding) (revoked bool, err error) {
+	if err := checkRevoke(b); err != nil {
+		return false, err
+	}
+	return changeUndecided(ctx, db, func(ctx context.Context, tx bun.Tx) (bool, error) {
+		return writeLocated(ctx, tx, by, revokeAction, b, deleteBinding)
+	})
+}
+
+// Define defines a role, or changes it, and reports whether it was not defined like that already. No decision, as in Grant.
+// INVALID_INPUT or INVALID_STATE as in DefineRole. Idempotent.
+func Define(ctx context.Context, db *postgres.DB, by string, in model.DefineRoleInput) (changed bool, err error) {
+	roles, err := loadRoles(policyText)
+	if err != nil {
+		return false, err
+	}
+	role, err := roles.checkDefinition(in)
+	if err != nil {
+		return false, err
+	}
+	return changeUndecided(ctx, db, func(ctx context.Context, tx bun.Tx) (bool, error) { return define(ctx, tx, by, role) })
+}
+
+// Undefine deletes a defined role and reports whether there was one. No decision, as in Grant. INVALID_INPUT or INVALID_STATE as in
+// DeleteRole. Idempotent.
+func Undefine(ctx context.Context, db *postgres.DB, by, name string) (deleted bool, err error) {
+	roles, err := loadRoles(policyText)
+	if err != nil {
+		return false, err
+	}
 	var issues problem.Issues
-	checkBinding(&issues, "", b)
-	checkRoleForm(&issues, b.Role)
+	roles.checkDefinable(&issues, name)
 	if err := issues.Err(); err != nil {
 		return false, err
 	}
-	return changeUndecided(ctx, db, by, revokeAction, b, deleteBinding)
+	return changeUndecided(ctx, db, func(ctx context.Context, tx bun.Tx) (bool, error) { return undefine(ctx, tx, by, name) })
 }
 
-func changeUndecided(ctx context.Context, db *postgres.DB, by, action string, b model.RoleBinding, write writeBinding) (changed bool, err error) {
+// ListRoles gives every role as Roles does. No decision, as in Grant.
+func ListRoles(ctx context.Context, db *postgres.DB) ([]*model.Role, error) {
+	roles, err := loadRoles(policyText)
+	if err != nil {
+		return nil, err
+	}
+	return roles.list(ctx, db.DB)
+}
+
+// changeUndecided makes a change under the lock without asking whether anybody may.
+func changeUndecided(ctx context.Context, db *postgres.DB, write func(ctx context.Context, tx bun.Tx) (bool, error)) (changed bool, err error) {
 	err = db.RunInTx(acrossTenants(ctx), func(ctx context.Context, tx bun.Tx) error {
 		if err := lockPolicy(ctx, tx); err != nil {
 			return err
 		}
-		at, err := locate(ctx, tx, b.Object)
-		if err != nil {
-			return err
-		}
-		changed, err = writeAudited(ctx, tx, by, action, at.named.TenantID(), b, write)
+		changed, err = write(ctx, tx)
 		return err
 	})
 	return changed, err
+}
+
+func writeLocated(ctx context.Context, tx bun.Tx, by, action string, b model.RoleBinding, write writeBinding) (bool, error) {
+	at, err := locate(ctx, tx, b.Object)
+	if err != nil {
+		return false, err
+	}
+	return writeAudited(ctx, tx, by, action, at.named.TenantID(), b, write)
 }
 
 // List gives every binding, or with a subject those of that one, sorted by subject, object, role and effect. No decision, as in Grant.
@@ -96,7 +140,8 @@ func EnsureBindings(ctx context.Context, db *postgres.DB, bindings []model.RoleB
 	})
 }
 
-// CheckBindings judges bindings by their form alone, all of them at once. INVALID_INPUT with paths "bindings.<index>.<field>".
+// CheckBindings judges bindings of a configuration by their form alone, all of them at once; their roles must be built-in ones, since
+// no database is asked. INVALID_INPUT with paths "bindings.<index>.<field>".
 func CheckBindings(bindings []model.RoleBinding) error {
 	roles, err := loadRoles(policyText)
 	if err != nil {
@@ -106,7 +151,7 @@ func CheckBindings(bindings []model.RoleBinding) error {
 	for i, b := range bindings {
 		prefix := fmt.Sprintf("bindings.%d.", i)
 		checkBinding(&issues, prefix, b)
-		roles.checkRole(&issues, prefix, b.Role)
+		checkRole(&issues, prefix, b.Role, roles.builtInNames())
 	}
 	return issues.Err()
 }
@@ -116,10 +161,6 @@ func ensureBinding(ctx context.Context, tx bun.Tx, b model.RoleBinding) error {
 	if err != nil || exists {
 		return err
 	}
-	at, err := locate(ctx, tx, b.Object)
-	if err != nil {
-		return err
-	}
-	_, err = writeAudited(ctx, tx, Configuration, grantAction, at.named.TenantID(), b, insertBinding)
+	_, err = writeLocated(ctx, tx, Configuration, grantAction, b, insertBinding)
 	return err
 }

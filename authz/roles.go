@@ -7,12 +7,13 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/casbin/casbin/v2"
 	casbinmodel "github.com/casbin/casbin/v2/model"
 	stringadapter "github.com/casbin/casbin/v2/persist/string-adapter"
+	"github.com/hashicorp/golang-lru/v2/simplelru"
 
-	"better/compute/internal/problem"
 	"better/compute/model"
 )
 
@@ -40,21 +41,34 @@ func AllPermissions() []Permission {
 	return []Permission{ProvidersRead, ProvidersManage, PoolsRead, PoolsManage, IAMManage, AuditRead}
 }
 
-// roles is Casbin's answer to "may this role do that" for every pair there is. It is asked once, before anybody sees the
-// result, and never again: Casbin's own caches outlive a removed rule, and its enforcer does not bear a reload beside a
-// decision. So this value does not change; a new set of roles is a new value.
+// role is Casbin's answer to "may this role do that" for every permission there is, for one definition of the role. It is asked
+// once, before anybody sees the result, and never again: Casbin's own caches outlive a removed rule, and its enforcer does not
+// bear a reload beside a decision. So this value does not change; a role that is defined anew is a new value.
+type role struct {
+	may     map[Permission]bool
+	defined []string // the definition, as it is stored; nil for a built-in role
+}
+
+// allows is false for the nil role, which stands for one that does not exist any more.
+func (r *role) allows(p Permission) bool { return r != nil && r.may[p] }
+
+// permissions are those that the role allows, in the order of AllPermissions.
+func (r *role) permissions() []Permission {
+	return slices.DeleteFunc(AllPermissions(), func(p Permission) bool { return !r.allows(p) })
+}
+
+// roles finds the role of a name and a definition.
 type roles struct {
-	may map[string]map[Permission]bool
+	builtIn map[string]*role // never changed
+
+	mu      sync.Mutex
+	defined *simplelru.LRU[string, *role] // the definition that was seen last, by name
 }
 
 func loadRoles(policy string) (*roles, error) {
-	m, err := casbinmodel.NewModelFromString(modelText)
+	enforcer, err := newEnforcer(policy)
 	if err != nil {
-		return nil, fmt.Errorf("reading the Casbin model: %w", err)
-	}
-	enforcer, err := casbin.NewEnforcer(m, stringadapter.NewAdapter(policy))
-	if err != nil {
-		return nil, fmt.Errorf("reading the roles: %w", err)
+		return nil, err
 	}
 	rules, err := enforcer.GetPolicy()
 	if err != nil {
@@ -63,35 +77,85 @@ func loadRoles(policy string) (*roles, error) {
 	if len(rules) == 0 {
 		return nil, errors.New("reading the roles: there are none, which would deny everybody")
 	}
-	may := map[string]map[Permission]bool{}
+	defined, err := simplelru.NewLRU[string, *role](2*maxDefinedRoles, nil)
+	if err != nil {
+		return nil, err
+	}
+	r := &roles{builtIn: map[string]*role{}, defined: defined}
 	for _, rule := range rules {
-		if role := rule[0]; may[role] == nil {
-			if may[role], err = askCasbin(enforcer, role); err != nil {
+		if name := rule[0]; r.builtIn[name] == nil {
+			if r.builtIn[name], err = askCasbin(enforcer, name); err != nil {
 				return nil, err
 			}
 		}
 	}
-	return &roles{may: may}, nil
+	return r, nil
 }
 
-func askCasbin(enforcer *casbin.Enforcer, role string) (map[Permission]bool, error) {
-	answers := map[Permission]bool{}
+func newEnforcer(policy string) (*casbin.Enforcer, error) {
+	m, err := casbinmodel.NewModelFromString(modelText)
+	if err != nil {
+		return nil, fmt.Errorf("reading the Casbin model: %w", err)
+	}
+	enforcer, err := casbin.NewEnforcer(m, stringadapter.NewAdapter(policy))
+	if err != nil {
+		return nil, fmt.Errorf("reading the roles: %w", err)
+	}
+	return enforcer, nil
+}
+
+func askCasbin(enforcer *casbin.Enforcer, name string) (*role, error) {
+	r := &role{may: map[Permission]bool{}}
 	for _, p := range AllPermissions() {
-		yes, err := enforcer.Enforce(role, string(p))
+		yes, err := enforcer.Enforce(name, string(p))
 		if err != nil {
-			return nil, fmt.Errorf("asking Casbin whether %s has %s: %w", role, p, err)
+			return nil, fmt.Errorf("asking Casbin whether %s has %s: %w", name, p, err)
 		}
-		answers[p] = yes
+		r.may[p] = yes
 	}
-	return answers, nil
+	return r, nil
 }
 
-// allows is false for a role that does not exist any more.
-func (r *roles) allows(role string, p Permission) bool { return r.may[role][p] }
-
-// checkRole adds an issue when there is no such role.
-func (r *roles) checkRole(issues *problem.Issues, prefix, role string) {
-	if r.may[role] == nil {
-		issues.Add(prefix+"role", "must be one of %s", strings.Join(slices.Sorted(maps.Keys(r.may)), ", "))
+// find gives the role of that name: the built-in one, or what the definition says; nil when there is neither.
+func (r *roles) find(name string, definition []string) (*role, error) {
+	if found := r.builtIn[name]; found != nil || definition == nil {
+		return found, nil
 	}
+	r.mu.Lock()
+	found, _ := r.defined.Get(name)
+	r.mu.Unlock()
+	if found != nil && slices.Equal(found.defined, definition) {
+		return found, nil
+	}
+	made, err := judge(name, definition)
+	if err != nil {
+		return nil, err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.defined.Add(name, made)
+	return made, nil
 }
+
+// judge asks Casbin about one definition, aside from everything else. A permission that this version does not know is passed over.
+func judge(name string, definition []string) (*role, error) {
+	var policy strings.Builder
+	for _, p := range AllPermissions() {
+		if slices.Contains(definition, string(p)) {
+			fmt.Fprintf(&policy, "p, %s, %s, allow\n", name, p)
+		}
+	}
+	enforcer, err := newEnforcer(policy.String())
+	if err != nil {
+		return nil, err
+	}
+	made, err := askCasbin(enforcer, name)
+	if err != nil {
+		return nil, err
+	}
+	made.defined = slices.Clone(definition)
+	return made, nil
+}
+
+// builtInNames are sorted.
+func (r *roles) builtInNames() []string { return slices.Sorted(maps.Keys(r.builtIn)) }

@@ -10,23 +10,23 @@ import (
 // Scope says whose rows the caller of the context may touch at all: those of each tenant in which a binding allows it anything, on the
 // tenant or on one of its items, and everybody's with a binding on the fleet. Nothing narrows it, neither a denial nor what is
 // asked for: it is a wall behind the decisions, and takes nothing from their arguments. Without a caller, or with one whose
-// credential has ended, it is the scope of nobody. UNAVAILABLE when the bindings cannot be read.
+// credential has ended or was revoked, it is the scope of nobody. UNAVAILABLE when the bindings cannot be read.
 func (d *Decider) Scope(ctx context.Context) (postgres.Scope, error) {
 	actor, ok := ActorFrom(ctx)
 	if !ok || !actor.authenticated(d.now()) {
 		return postgres.Scope{}, nil
 	}
-	held, err := d.bindingsFor(ctx, actor.subjects())
-	if err != nil {
+	s, err := d.standing(ctx, actor.question())
+	if err == nil && s.of(actor, d.now()) && slices.ContainsFunc(s.held, bindingsOf.incomplete) {
+		s, err = d.standingAnew(ctx, actor.question())
+	}
+	if err != nil || !s.of(actor, d.now()) {
 		return postgres.Scope{}, err
 	}
-	if slices.ContainsFunc(held, func(b bindingsOf) bool { return b.places.unknown }) {
-		if held, err = d.bindingsAnew(ctx, actor.subjects()); err != nil {
-			return postgres.Scope{}, err
-		}
-	}
-	return scopeOf(held), nil
+	return scopeOf(s.held), nil
 }
+
+func (b bindingsOf) incomplete() bool { return b.places.unknown }
 
 func scopeOf(held []bindingsOf) postgres.Scope {
 	var tenants []string

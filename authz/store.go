@@ -9,46 +9,67 @@ import (
 	"github.com/uptrace/bun"
 
 	"better/compute/audit/journal"
+	"better/compute/internal/input"
 	"better/compute/internal/postgres"
 	"better/compute/model"
 )
 
-// loadBindings reads the bindings of all the subjects in one query. A subject without any gets an entry too, so that it is not asked
-// for again.
-func loadBindings(ctx context.Context, idb bun.IDB, subjects []Subject) (map[Subject]bindingsOf, error) {
-	var rows []placedBinding
-	err := idb.NewRaw(`SELECT b.subject, b.role, b.object, b.effect, coalesce(a.tenant_id, p.tenant_id, '') AS item_tenant
-		FROM role_bindings b
-		LEFT JOIN provider_accounts a ON split_part(b.object, '/', 1) = ? AND a.id = split_part(b.object, '/', 2)
-		LEFT JOIN pools p ON split_part(b.object, '/', 1) = ? AND p.id = split_part(b.object, '/', 2)
-		WHERE b.subject IN (?)`, string(ProviderAccounts), string(Pools), bun.List(subjects)).
-		Scan(ctx, &rows)
+// readPolicy reads all that answers the question in one statement, so that it is of one moment. A subject without any binding gets an
+// entry too, so that it is not asked for again.
+func (d *Decider) readPolicy(ctx context.Context, idb bun.IDB, q question) (snapshot, error) {
+	now := d.now()
+	var rows []policyRow
+	err := idb.NewRaw(`SELECT v.version,
+			(SELECT coalesce(extract(epoch FROM expires_at - clock_timestamp())::float8, 'Infinity') FROM api_tokens WHERE id = ? AND revoked_at IS NULL) AS token_seconds,
+			coalesce(b.subject, '') AS subject, coalesce(b.role, '') AS role, coalesce(b.object, '') AS object, coalesce(b.effect, '') AS effect,
+			r.permissions, coalesce(CASE split_part(b.object, '/', 1)
+				WHEN ? THEN (SELECT tenant_id FROM provider_accounts WHERE id = split_part(b.object, '/', 2))
+				WHEN ? THEN (SELECT tenant_id FROM pools WHERE id = split_part(b.object, '/', 2)) END, '') AS item_tenant
+		FROM policy_version v
+		LEFT JOIN role_bindings b ON b.subject IN (?)
+		LEFT JOIN roles r ON r.name = b.role`,
+		q.credential, string(ProviderAccounts), string(Pools), bun.List(q.subjects)).Scan(ctx, &rows)
 	if err != nil {
-		return nil, fmt.Errorf("reading role bindings: %w", err)
+		return snapshot{}, fmt.Errorf("reading role bindings: %w", err)
 	}
-	return bySubject(subjects, rows), nil
+	if len(rows) == 0 {
+		return snapshot{}, errors.New("reading role bindings: the policy has no version")
+	}
+	bindings, err := d.roles.bySubject(q.subjects, rows)
+	return snapshot{version: rows[0].Version, bindings: bindings, token: newToken(now, rows[0].TokenSeconds)}, err
 }
 
-// placedBinding is a binding with the tenant of its object when that is an item that exists.
-type placedBinding struct {
+// policyRow is a binding with the definition of its role, nil for one that is not defined, and the tenant of its object when that is an
+// item that exists. Where no binding was found there is one row without a subject.
+type policyRow struct {
+	Version      int64
+	TokenSeconds *float64 // until the token expires; nil: there is none that counts
 	model.RoleBinding
-	ItemTenant string `bun:"item_tenant"`
+	Permissions []string `bun:",array"`
+	ItemTenant  string
 }
 
-func bySubject(subjects []Subject, rows []placedBinding) map[Subject]bindingsOf {
+func (r *roles) bySubject(subjects []Subject, rows []policyRow) (map[Subject]bindingsOf, error) {
 	sorted := make(map[Subject]bindingsOf, len(subjects))
 	for _, s := range subjects {
 		sorted[s] = bindingsOf{grants: map[string][]grant{}}
 	}
-	for _, r := range rows {
-		of := sorted[r.Subject]
-		of.grants[r.Object] = append(of.grants[r.Object], grant{role: r.Role, effect: r.Effect})
-		if r.Effect == model.Allow {
-			of.places.add(r.Object, r.ItemTenant)
+	for _, row := range rows {
+		of, asked := sorted[row.Subject]
+		if !asked {
+			continue
 		}
-		sorted[r.Subject] = of
+		found, err := r.find(row.Role, row.Permissions)
+		if err != nil {
+			return nil, err
+		}
+		of.grants[row.Object] = append(of.grants[row.Object], grant{found, row.Effect})
+		if row.Effect == model.Allow {
+			of.places.add(row.Object, row.ItemTenant)
+		}
+		sorted[row.Subject] = of
 	}
-	return sorted
+	return sorted, nil
 }
 
 // place is the object of a binding: as it is named, with its tenant when it has one, and what rights on it are decided on.
@@ -73,11 +94,11 @@ func locate(ctx context.Context, idb bun.IDB, name string) (place, error) {
 	return place{named: o, decided: o}, nil
 }
 
-// lockPolicy makes changes of bindings take turns. Every change moves the version anyway, through a trigger; taking the row first
+// lockPolicy makes changes of the policy take turns. Every change moves the version anyway, through a trigger; taking the row first
 // keeps two of them from waiting for each other, and what is read under it stays true until the commit.
 func lockPolicy(ctx context.Context, tx bun.Tx) error {
 	if _, err := tx.NewRaw("SELECT version FROM policy_version FOR UPDATE").Exec(ctx); err != nil {
-		return fmt.Errorf("locking the role bindings: %w", err)
+		return fmt.Errorf("locking the policy: %w", err)
 	}
 	return nil
 }
@@ -97,7 +118,7 @@ func deleteBinding(ctx context.Context, tx bun.Tx, _ string, b model.RoleBinding
 
 func affects(result sql.Result, err error) (bool, error) {
 	if err != nil {
-		return false, fmt.Errorf("changing a role binding: %w", err)
+		return false, fmt.Errorf("changing the policy: %w", err)
 	}
 	n, err := result.RowsAffected()
 	return n > 0, err
@@ -109,14 +130,43 @@ func writeAudited(ctx context.Context, tx bun.Tx, by, action, tenantID string, b
 	if err != nil {
 		return false, err
 	}
-	outcome := journal.Allowed
-	if !changed {
-		outcome = journal.Replayed
-	}
 	return changed, journal.Write(ctx, tx, by, RequestID(ctx), journal.Entry{
-		TenantID: tenantID, Action: action, Object: b.Object, Outcome: outcome,
+		TenantID: tenantID, Action: action, Object: b.Object, Outcome: outcomeOf(changed),
 		Details: map[string]any{"subject": b.Subject, "role": b.Role, "effect": string(b.Effect)},
 	})
+}
+
+// selectBindings reads one binding more than the page has: those on the tenant and its items, or without a tenant those on the fleet.
+func selectBindings(ctx context.Context, idb bun.IDB, at Object, subject *Subject, hidden []string, p input.Page[model.RoleBinding]) ([]*model.RoleBinding, error) {
+	bindings := []*model.RoleBinding{}
+	q := idb.NewSelect().Model(&bindings).OrderExpr("object, subject, role, effect").Limit(int64(p.First + 1))
+	if tenantID := at.TenantID(); tenantID == "" {
+		q.Where("object = ?", at.String())
+	} else {
+		q.Where(`object IN (SELECT ?::text UNION ALL SELECT ? || id FROM provider_accounts WHERE tenant_id = ?
+			UNION ALL SELECT ? || id FROM pools WHERE tenant_id = ?)`,
+			at.String(), itemName(ProviderAccounts, ""), tenantID, itemName(Pools, ""), tenantID)
+	}
+	if subject != nil {
+		q.Where("subject = ?", *subject)
+	}
+	if len(hidden) > 0 {
+		q.Where("object NOT IN (?)", bun.List(hidden))
+	}
+	if p.After != "" {
+		q.Where("(object, subject, role, effect) > (?, ?, ?, ?)", p.Place.Object, p.Place.Subject, p.Place.Role, string(p.Place.Effect))
+	}
+	if err := q.Scan(ctx); err != nil {
+		return nil, postgres.Translate(fmt.Errorf("listing role bindings: %w", err))
+	}
+	return bindings, nil
+}
+
+func outcomeOf(changed bool) journal.Outcome {
+	if changed {
+		return journal.Allowed
+	}
+	return journal.Replayed
 }
 
 // Forget removes, in the caller's transaction, every binding on an object that is going away: an object that gets the same id later must

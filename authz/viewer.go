@@ -9,9 +9,9 @@ import (
 	"better/compute/model"
 )
 
-// Viewer tells the caller who it is. UNAUTHENTICATED.
+// Viewer tells the caller who it is. UNAUTHENTICATED or UNAVAILABLE.
 func (d *Decider) Viewer(ctx context.Context) (*model.Viewer, error) {
-	actor, err := authenticatedAt(ctx, d.now())
+	actor, err := d.Authenticated(ctx)
 	if err != nil {
 		return nil, err
 	}

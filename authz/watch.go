@@ -5,57 +5,65 @@ import (
 	"sync"
 )
 
-// watchers are those who asked to hear of changes, by the subjects that concern them.
+// watchers are those who asked to hear of changes, by the subjects and tokens that concern them.
 type watchers struct {
-	mu        sync.Mutex
-	bySubject map[Subject]map[chan struct{}]struct{}
+	mu    sync.Mutex
+	byKey map[string]map[chan struct{}]struct{}
 }
 
-// Changes gives a channel that receives when bindings of the actor or of one of its groups may have changed: check again
-// then. Changes that come before the last one was received count as one. The channel is never closed; it goes silent
+// Changes gives a channel that receives when a role or bindings of the actor or of one of its groups may have changed, or its API token:
+// check again then. Changes that come before the last one was received count as one. The channel is never closed; it goes silent
 // when ctx ends.
 func (d *Decider) Changes(ctx context.Context, a Actor) <-chan struct{} {
 	changed := make(chan struct{}, 1)
-	d.watchers.add(a.subjects(), changed)
-	context.AfterFunc(ctx, func() { d.watchers.remove(a.subjects(), changed) })
+	d.watchers.add(a.watched(), changed)
+	context.AfterFunc(ctx, func() { d.watchers.remove(a.watched(), changed) })
 	return changed
 }
 
-func (w *watchers) add(subjects []Subject, changed chan struct{}) {
+// watched are the names by which notifications tell of the actor.
+func (a Actor) watched() []string {
+	if a.Credential == "" {
+		return a.subjects()
+	}
+	return append(a.subjects(), tokenKey(a.Credential))
+}
+
+func (w *watchers) add(keys []string, changed chan struct{}) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.bySubject == nil {
-		w.bySubject = map[Subject]map[chan struct{}]struct{}{}
+	if w.byKey == nil {
+		w.byKey = map[Subject]map[chan struct{}]struct{}{}
 	}
-	for _, s := range subjects {
-		if w.bySubject[s] == nil {
-			w.bySubject[s] = map[chan struct{}]struct{}{}
+	for _, key := range keys {
+		if w.byKey[key] == nil {
+			w.byKey[key] = map[chan struct{}]struct{}{}
 		}
-		w.bySubject[s][changed] = struct{}{}
+		w.byKey[key][changed] = struct{}{}
 	}
 }
 
-func (w *watchers) remove(subjects []Subject, changed chan struct{}) {
+func (w *watchers) remove(keys []string, changed chan struct{}) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, s := range subjects {
-		delete(w.bySubject[s], changed)
-		if len(w.bySubject[s]) == 0 {
-			delete(w.bySubject, s)
+	for _, key := range keys {
+		delete(w.byKey[key], changed)
+		if len(w.byKey[key]) == 0 {
+			delete(w.byKey, key)
 		}
 	}
 }
 
-func (w *watchers) tell(s Subject) {
+func (w *watchers) tell(key string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.signal(w.bySubject[s])
+	w.signal(w.byKey[key])
 }
 
 func (w *watchers) tellAll() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, set := range w.bySubject {
+	for _, set := range w.byKey {
 		w.signal(set)
 	}
 }

@@ -1,0 +1,98 @@
+package authz
+
+import (
+	"context"
+	"maps"
+	"slices"
+
+	"github.com/uptrace/bun"
+)
+
+// policyChange is a change of bindings or roles that a caller asks for.
+type policyChange struct {
+	// lacks finds what keeps the caller from it; nil when nothing does.
+	lacks func(ctx context.Context, idb bun.IDB, held []bindingsOf) (*shortfall, error)
+	// write makes it, with its audit row, and reports whether there was anything to change.
+	write func(ctx context.Context, tx bun.Tx, actor Actor) (changed bool, err error)
+}
+
+// shortfall is what a caller would have to hold, and where.
+type shortfall struct {
+	permission Permission
+	object     Object
+}
+
+// change decides twice: at first cheaply, so that a caller without rights cannot queue up for the lock, and then on what
+// the transaction reads under the lock, so that a right that is being revoked right now gives nothing away any more.
+func (d *Decider) change(ctx context.Context, c policyChange) (changed bool, err error) {
+	actor, held, err := d.caller(ctx)
+	if err != nil {
+		return false, err
+	}
+	ctx = acrossTenants(ctx)
+	lack, err := c.lacks(ctx, d.db.DB, held)
+	if err == nil && lack == nil {
+		changed, lack, err = d.changeUnderLock(ctx, actor, c)
+	}
+	if err != nil {
+		return false, err
+	}
+	if lack != nil {
+		return false, d.deny(ctx, actor, lack.permission, lack.object)
+	}
+	return changed, nil
+}
+
+func (d *Decider) changeUnderLock(ctx context.Context, actor Actor, c policyChange) (changed bool, lack *shortfall, err error) {
+	q := actor.question()
+	err = d.db.RunInTx(ctx, func(ctx context.Context, tx bun.Tx) error {
+		if err := lockPolicy(ctx, tx); err != nil {
+			return err
+		}
+		read, err := d.readPolicy(ctx, tx, q)
+		if err != nil {
+			return err
+		}
+		s := read.standing(q)
+		if !s.of(actor, d.now()) {
+			return errUnauthenticated()
+		}
+		lack, err = c.lacks(ctx, tx, s.held)
+		if err != nil || lack != nil {
+			return err
+		}
+		changed, err = c.write(ctx, tx, actor)
+		return err
+	})
+	return changed, lack, err
+}
+
+// lacksToGive finds what the caller does not hold of the permissions, on the object or on anything below it.
+func lacksToGive(ctx context.Context, idb bun.IDB, held []bindingsOf, at place, permissions []Permission) (*shortfall, error) {
+	for _, p := range permissions {
+		if decide(held, p, at.decided) != granted {
+			return &shortfall{p, at.named}, nil
+		}
+	}
+	return deniedBelow(ctx, idb, held, at.named, permissions)
+}
+
+// deniedBelow finds an object below that one on which the caller is denied one of the permissions.
+func deniedBelow(ctx context.Context, idb bun.IDB, held []bindingsOf, above Object, permissions []Permission) (*shortfall, error) {
+	for _, h := range held {
+		for _, name := range slices.Sorted(maps.Keys(h.grants)) {
+			i := slices.IndexFunc(permissions, func(p Permission) bool { return h.on(name, p) == denied })
+			if i < 0 {
+				continue
+			}
+			at, err := locate(ctx, idb, name)
+			if err != nil {
+				return nil, err
+			}
+			if at.named.isBelow(above) {
+				return &shortfall{permissions[i], at.named}, nil
+			}
+		}
+	}
+	return nil, nil
+}
