@@ -195,13 +195,13 @@ func (a *app) wire() error {
 		}
 		a.agents = host.NewServer(hosts, a.ca, a.log)
 	}
-	return a.wireServer(runs, hosts)
+	return a.wireServer(runs, hosts, audit.New(audit.Deps{DB: a.db, Authz: a.decider, Cursors: cursors}))
 }
 
-func (a *app) wireServer(runs *bootstrap.Service, hosts *host.Service) (err error) {
+func (a *app) wireServer(runs *bootstrap.Service, hosts *host.Service, log *audit.Service) (err error) {
 	schema := graph.NewExecutableSchema(graph.Config{Resolvers: &resolvers.Resolver{
 		Accounts: a.accounts, Bootstraps: runs, Hosts: hosts, Pools: a.pools, Secrets: a.secrets, Authz: a.decider,
-		Tokens: apitoken.New(apitoken.Deps{DB: a.db, Authz: a.decider}), Audit: audit.New(audit.Deps{DB: a.db, Authz: a.decider}),
+		Tokens: apitoken.New(apitoken.Deps{DB: a.db, Authz: a.decider}), Audit: log,
 		Watcher: &bootstrap.Watcher{Runs: runs, Hub: a.hub},
 	}})
 	shim := &rest.Service{
@@ -296,6 +296,7 @@ func (a *app) run(ctx context.Context, started func(context.Context) error) erro
 func (a *app) runBehindMigrations(ctx context.Context, started func(context.Context) error) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return a.prune(ctx) })
+	group.Go(func() error { return audit.NewSealer(a.db, a.log).Run(postgres.WithScope(ctx, postgres.AllTenants())) })
 	if a.worker != nil {
 		group.Go(func() error { return a.work(ctx) })
 	}
