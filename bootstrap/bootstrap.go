@@ -47,7 +47,9 @@ type Deps struct {
 	// Options is nil in a deployment that is not set up for installing agents.
 	Options *Options
 	Timing  Timing
-	Log     *slog.Logger
+	// OrdersPerHour is how many orders of a tenant's go out within an hour; zero: as many as are asked for.
+	OrdersPerHour int
+	Log           *slog.Logger
 }
 
 // Service is what callers do with runs. Every exported method decides first whether the caller may.

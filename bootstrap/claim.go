@@ -66,6 +66,11 @@ func (r *Reconciler) claiming(ctx context.Context, w *work) (outcome, error) {
 	if !ok {
 		return outcome{}, fmt.Errorf("the client of %s is no Orderer although its manifest says so", w.account.Provider)
 	}
+	if !w.ordered() { // nothing is to be looked for, so nobody needs to be asked while it waits
+		if wait, err := untilOrder(ctx, r.DB.DB, w.TenantID, r.OrdersPerHour); err != nil || wait > 0 {
+			return r.overOrderLimit(w, wait), err
+		}
+	}
 	if w.OrderIntentAt == nil {
 		if err := r.intend(ctx, w); err != nil {
 			return outcome{}, err
@@ -100,10 +105,9 @@ func (r *Reconciler) intend(ctx context.Context, w *work) error {
 		return context.Cause(ctx)
 	}
 	r.fault("claiming.priced")
-	limit := r.Timing.claim(w.manifest, in.Kind)
 	return r.write(ctx, w, fields{
 		"order_intent": in, "order_intent_at": now, "step": "ordering", "updated_at": now,
-		"deadline_at": fromNow(limit - w.Now.Sub(w.StateSince)),
+		"deadline_at": fromNow(r.claimDeadline(w, in.Kind)),
 	})
 }
 
@@ -120,10 +124,8 @@ func (r *Reconciler) look(ctx context.Context, w *work, o provider.Orderer) (*pr
 // order makes the call that costs money. That it is being made is committed first: whoever finds the row like that must look.
 func (r *Reconciler) order(ctx context.Context, w *work, o provider.Orderer) (outcome, error) {
 	first := !w.ordered()
-	in := *w.OrderIntent
-	in.AccountStamp = w.stamp
-	if err := r.write(ctx, w, fields{"order_attempt_at": now, "order_intent": &in}); err != nil {
-		return outcome{}, err
+	if wait, err := r.attempt(ctx, w); err != nil || wait > 0 {
+		return r.overOrderLimit(w, wait), err
 	}
 	r.fault("claiming.attempted")
 	if !w.lease.valid() {

@@ -144,6 +144,8 @@ func (w *work) expiry() (model.FailureReason, string) {
 		return model.CredentialsRejected, "The account's credentials were refused, and it was not updated in time."
 	case waitsForSSH:
 		return model.SSHUnreachable, "The machine could not be reached over SSH in time."
+	case waitsForOrderLimit:
+		return model.ClaimTimeout, "The limit of the tenant's orders left no room for the order in time."
 	}
 	switch w.Status {
 	case model.Claiming:
