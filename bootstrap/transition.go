@@ -53,9 +53,6 @@ func transition(ctx context.Context, tx bun.IDB, q *bun.UpdateQuery, c change) (
 
 // announce writes the history row and the event of a transition.
 func announce(ctx context.Context, tx bun.IDB, r *run, c change) error {
-	if err := inOrder(ctx, tx, r.ID); err != nil {
-		return err
-	}
 	_, err := tx.NewRaw("INSERT INTO bootstrap_transitions (bootstrap_id, from_status, to_status, at, reason) VALUES (?, ?, ?, ?, ?)",
 		r.ID, c.from, c.to, r.StateSince, c.reason).Exec(ctx)
 	if err != nil {
@@ -68,17 +65,6 @@ func announce(ctx context.Context, tx bun.IDB, r *run, c change) error {
 	return event.Append(ctx, tx, event.Record{
 		TenantID: r.TenantID, Type: eventType(c), BootstrapID: r.ID, AccountID: r.AccountID, Data: data,
 	})
-}
-
-// inOrder makes the transaction run again when it is older than one that has told of the run already: events are read in the order of
-// their transactions, and a transaction gets its place before it gets hold of the row.
-func inOrder(ctx context.Context, tx bun.IDB, runID string) error {
-	var late bool
-	err := tx.NewRaw("SELECT EXISTS (SELECT FROM events WHERE bootstrap_id = ? AND xid > pg_current_xact_id())", runID).Scan(ctx, &late)
-	if err == nil && late {
-		_, err = tx.NewRaw("DO $$ BEGIN RAISE EXCEPTION 'the event would come too early' USING ERRCODE = 'serialization_failure'; END $$").Exec(ctx)
-	}
-	return failed("placing an event", err)
 }
 
 func eventType(c change) string {

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/uptrace/bun"
 
 	"better/compute/internal/postgres"
@@ -60,7 +61,8 @@ type Event struct {
 // Hub's subscriptions get the same event. While one finds, the others wait; a failure is told to those and not kept.
 func (e *Event) Share(key any, find func() (any, error)) (any, error) {
 	found, _ := e.shared.LoadOrStore(key, &finding{find: sync.OnceValues(find)})
-	v, err := found.(*finding).find()
+	f, _ := found.(*finding)
+	v, err := f.find()
 	if err != nil {
 		e.shared.CompareAndDelete(key, found)
 	}
@@ -69,14 +71,21 @@ func (e *Event) Share(key any, find func() (any, error)) (any, error) {
 
 type finding struct{ find func() (any, error) }
 
-// Append writes an event in the caller's transaction.
+// Append writes an event in the caller's transaction, which must hold the row that the event tells of. The error of a transaction that
+// is older than one that has told of the same run makes RunInTx run it again: a transaction gets its place in the order when it first
+// writes, which may be before it gets hold of the row.
 func Append(ctx context.Context, tx bun.IDB, r Record) error {
-	_, err := tx.NewRaw(`
+	var announced string
+	var late bool
+	err := tx.NewRaw(`
 		WITH written AS (
-			INSERT INTO events (tenant_id, type, bootstrap_id, account_id, data) VALUES (?, ?, ?, ?, ?)
+			INSERT INTO events (tenant_id, type, bootstrap_id, account_id, data) VALUES (?0, ?1, ?2, ?3, ?4)
 		)
-		SELECT pg_notify(?, '')`,
-		r.TenantID, r.Type, r.BootstrapID, r.AccountID, r.Data, channel).Exec(ctx)
+		SELECT pg_notify(?5, '')::text, EXISTS (SELECT FROM events WHERE bootstrap_id = ?2 AND xid > pg_current_xact_id())`,
+		r.TenantID, r.Type, r.BootstrapID, r.AccountID, r.Data, channel).Scan(ctx, &announced, &late)
+	if err == nil && late {
+		err = &pgconn.PgError{Severity: "ERROR", Code: "40001", Message: "the transaction is older than the last event of the run"}
+	}
 	if err != nil {
 		return fmt.Errorf("appending event %s: %w", r.Type, err)
 	}
