@@ -48,7 +48,7 @@ func TestTheEndOfATokenIsAnnouncedAsAChangeOfThePolicy(t *testing.T) {
 		{"all of them", "TRUNCATE api_tokens", []string{"*"}},
 	} {
 		before := version(t, db)
-		if _, err := db.NewRaw(c.sql).Exec(t.Context()); err != nil {
+		if _, err := db.Pool.Exec(t.Context(), asOwner(c.sql)); err != nil {
 			t.Fatalf("%s: %v", c.name, err)
 		}
 		moved := version(t, db) - before
@@ -65,6 +65,11 @@ func TestTheEndOfATokenIsAnnouncedAsAChangeOfThePolicy(t *testing.T) {
 			}
 		}
 	}
+}
+
+// asOwner makes a statement one of the tables' owner: the server itself may not delete tokens.
+func asOwner(statement string) string {
+	return "BEGIN; SET LOCAL ROLE NONE; " + statement + "; COMMIT"
 }
 
 func notification(t *testing.T, conn *pgx.Conn) string {
