@@ -56,6 +56,9 @@ var may = map[string][]string{
 	"host":            {"model", "authz", "audit", "internal/..."},
 	"bootstrap":       {"model", "authz", "audit", "provider", "provideraccount", "pool", "host", "internal/..."},
 
+	// Who calls.
+	"identity": {"authz", "apitoken", "internal/problem"},
+
 	// The two translators and the edge: no SQL, no cloud, no queue.
 	"graph":            {"model"},
 	"graph/schematest": {"graph"},
@@ -83,7 +86,9 @@ var outside = map[string][]string{
 	"github.com/vektah/":      {"graph", "resolvers", "server"},
 	"github.com/go-chi/":      {"server"},
 	"github.com/coder/":       {"server"},
-	"github.com/prometheus/":  {"server", "cmd/compute-api"},
+	"github.com/prometheus/":  {"identity", "server", "cmd/compute-api"},
+	"github.com/coreos/":      {"identity"},
+	"github.com/go-jose/":     {"identity"},
 	"github.com/spf13/":       {"cmd/compute-api"},
 	"github.com/knadh/":       {"cmd/compute-api"},
 	"golang.org/x/crypto/ssh": {"provider/ssh"},
