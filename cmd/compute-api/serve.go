@@ -19,6 +19,9 @@ func serveCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if problems := c.productionProblems(); len(problems) > 0 {
+				return problems
+			}
 			a, err := newApp(cmd.Context(), c, newLog(cmd))
 			if err != nil {
 				return err
