@@ -95,7 +95,7 @@ func roleCommand() *cobra.Command {
 		sub := &cobra.Command{Use: use + " SUBJECT ROLE OBJECT", Short: short, Args: cobra.ExactArgs(3), RunE: func(cmd *cobra.Command, args []string) error {
 			return withDatabase(cmd, path, func(ctx context.Context, db *postgres.DB) error {
 				b := bindingConfig{Subject: args[0], Role: args[1], Object: args[2], Effect: effect}.binding()
-				changed, err := fn(ctx, db, "service:compute-api", b)
+				changed, err := fn(ctx, db, operator, b)
 				if err != nil {
 					return err
 				}

@@ -49,6 +49,7 @@ type app struct {
 	decider   *authz.Decider
 	hub       *event.Hub
 	secrets   *secret.Service
+	tokens    *apitoken.Service
 	accounts  *provideraccount.Service
 	pools     *pool.Service
 	worker    *bootstrap.Worker // nil in a deployment that is not set up for bootstraps
@@ -181,6 +182,7 @@ func (a *app) wire() error {
 		Cursors: cursors, Timing: a.config.timing(),
 	}
 	runs, err := bootstrap.New(deps)
+	a.tokens = apitoken.New(apitoken.Deps{DB: a.db, Authz: a.decider, Cursors: cursors, Log: a.log})
 	if err != nil {
 		return err
 	}
@@ -201,7 +203,7 @@ func (a *app) wire() error {
 func (a *app) wireServer(runs *bootstrap.Service, hosts *host.Service, log *audit.Service) (err error) {
 	schema := graph.NewExecutableSchema(graph.Config{Resolvers: &resolvers.Resolver{
 		Accounts: a.accounts, Bootstraps: runs, Hosts: hosts, Pools: a.pools, Secrets: a.secrets, Authz: a.decider,
-		Tokens: apitoken.New(apitoken.Deps{DB: a.db, Authz: a.decider}), Audit: log,
+		Tokens: a.tokens, Audit: log,
 		Watcher: &bootstrap.Watcher{Runs: runs, Hub: a.hub},
 	}})
 	shim := &rest.Service{
@@ -209,11 +211,16 @@ func (a *app) wireServer(runs *bootstrap.Service, hosts *host.Service, log *audi
 		Time: a.config.Limits.OperationTime, LiveTime: a.config.Limits.LiveOperationTime,
 	}
 	a.api, err = server.New(server.Deps{
-		Schema: schema, Authenticate: server.StaticTokens(a.config.staticTokens()), REST: shim.Handler(),
-		Ready: a.isReady, Metrics: prometheus.NewRegistry(), Log: a.log, Config: a.config.serverConfig(), Belongs: a.belongs,
+		Schema: schema, Authenticate: callers.Authenticate, REST: shim.Handler(),
+		Ready: a.isReady, Metrics: metrics, Log: a.log, Config: a.config.serverConfig(), Belongs: a.belongs,
 	})
 	return err
 }
+	metrics := prometheus.NewRegistry()
+	callers, err := a.callers(metrics)
+	if err != nil {
+		return err
+	}
 
 // belongs says whether the caller has any right in the tenant. While that cannot be read, what it asks for counts for itself alone.
 func (a *app) belongs(ctx context.Context, tenantID string) bool {
@@ -287,6 +294,7 @@ func (a *app) run(ctx context.Context, started func(context.Context) error) erro
 		group.Go(func() error { return serveAgents(ctx, a.agents, a.agentListener) })
 	}
 	if a.database != nil {
+		group.Go(func() error { return a.tokens.Run(serving) })
 		group.Go(func() error { return a.keepDatabase(ctx) })
 	}
 	return group.Wait()

@@ -21,6 +21,7 @@ import (
 	"github.com/knadh/koanf/providers/file"
 	"github.com/knadh/koanf/v2"
 
+	"better/compute/apitoken"
 	"better/compute/authz"
 	"better/compute/bootstrap"
 	"better/compute/internal/problem"
@@ -58,7 +59,17 @@ type databaseConfig struct {
 }
 
 type authConfig struct {
-	Tokens []tokenConfig `koanf:"tokens"`
+	// OIDC is nil where the file has no such section: tokens of no issuer are taken.
+	OIDC              *oidcConfig   `koanf:"oidc"`
+	AllowStaticTokens bool          `koanf:"allowStaticTokens"`
+	Tokens            []tokenConfig `koanf:"tokens"`
+}
+
+type oidcConfig struct {
+	Issuer      string        `koanf:"issuer"`
+	Audience    string        `koanf:"audience"`
+	GroupsClaim string        `koanf:"groupsClaim"`
+	Leeway      time.Duration `koanf:"leeway"`
 }
 
 type tokenConfig struct {
@@ -321,7 +332,8 @@ func (l leaf) parse(text string) (any, error) {
 }
 
 var (
-	callerPattern      = regexp.MustCompile(`^(user|service):[!-~]{1,256}$`)
+	// A service with a slash in its name is a tenant's own, which only an API token can be.
+	callerPattern      = regexp.MustCompile(`^(user:[!-~]{1,256}|service:[!-.0-~]{1,256})$`)
 	groupPattern       = regexp.MustCompile(`^(group:)?[!-~]{1,256}$`)
 	variablePattern    = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,255}$`)
 	tokenPattern       = regexp.MustCompile(`^[!-~]{1,1000}$`)
@@ -351,6 +363,7 @@ func (c *config) problems() configError {
 	c.databaseProblems(add)
 	c.authProblems(add)
 	c.providerProblems(add)
+	c.oidcProblems(add)
 	c.bootstrapProblems(add)
 	c.edgeProblems(add)
 	slices.Sort(p)
@@ -401,6 +414,9 @@ func (c *config) authProblems(add func(key, format string, args ...any)) {
 		seen[t.Token] = true
 		if !callerPattern.MatchString(t.Subject) {
 			add(key+".subject", "%q must be user:<name> or service:<name>", t.Subject)
+		if strings.HasPrefix(t.Token, apitoken.Prefix) || (c.Auth.OIDC != nil && strings.Count(t.Token, ".") == 2) {
+			add(key+".token", "has the form of another kind of credential")
+		}
 		}
 		for j, g := range t.Groups {
 			if !groupPattern.MatchString(g) {

@@ -39,7 +39,7 @@ func rootCommand() *cobra.Command {
 		SilenceErrors: true,
 	}
 	root.AddCommand(
-		serveCommand(), devCommand(), migrateCommand(), roleCommand(), auditCommand(), pkiCommand(), simCommand(),
+		serveCommand(), devCommand(), migrateCommand(), roleCommand(), tokenCommand(), auditCommand(), pkiCommand(), simCommand(),
 		healthcheckCommand(), versionCommand(),
 	)
 	return root
