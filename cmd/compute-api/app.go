@@ -176,13 +176,13 @@ func (a *app) wire() error {
 		DB: a.db, Authz: a.decider, Registry: a.providers, Secrets: a.secrets, Cursors: cursors, Log: a.log,
 	})
 	a.pools = pool.New(pool.Deps{DB: a.db, Authz: a.decider, Cursors: cursors})
+	a.tokens = apitoken.New(apitoken.Deps{DB: a.db, Authz: a.decider, Cursors: cursors, Log: a.log})
 	options := a.bootstrapOptions()
 	deps := bootstrap.Deps{
 		DB: a.db, Authz: a.decider, Log: a.log, Options: options, Accounts: a.accounts, Pools: a.pools,
 		Cursors: cursors, Timing: a.config.timing(),
 	}
 	runs, err := bootstrap.New(deps)
-	a.tokens = apitoken.New(apitoken.Deps{DB: a.db, Authz: a.decider, Cursors: cursors, Log: a.log})
 	if err != nil {
 		return err
 	}
@@ -210,17 +210,17 @@ func (a *app) wireServer(runs *bootstrap.Service, hosts *host.Service, log *audi
 		Accounts: a.accounts, Bootstraps: runs, Log: a.log, BodyBytes: a.config.Limits.BodyBytes,
 		Time: a.config.Limits.OperationTime, LiveTime: a.config.Limits.LiveOperationTime,
 	}
+	metrics := prometheus.NewRegistry()
+	callers, err := a.callers(metrics)
+	if err != nil {
+		return err
+	}
 	a.api, err = server.New(server.Deps{
 		Schema: schema, Authenticate: callers.Authenticate, REST: shim.Handler(),
 		Ready: a.isReady, Metrics: metrics, Log: a.log, Config: a.config.serverConfig(), Belongs: a.belongs,
 	})
 	return err
 }
-	metrics := prometheus.NewRegistry()
-	callers, err := a.callers(metrics)
-	if err != nil {
-		return err
-	}
 
 // belongs says whether the caller has any right in the tenant. While that cannot be read, what it asks for counts for itself alone.
 func (a *app) belongs(ctx context.Context, tenantID string) bool {
@@ -288,13 +288,13 @@ func (a *app) run(ctx context.Context, started func(context.Context) error) erro
 			return err
 		}
 		group.Go(func() error { return a.hub.Run(serving) })
+		group.Go(func() error { return a.tokens.Run(serving) })
 		return a.runBehindMigrations(ctx, started)
 	})
 	if a.agents != nil {
 		group.Go(func() error { return serveAgents(ctx, a.agents, a.agentListener) })
 	}
 	if a.database != nil {
-		group.Go(func() error { return a.tokens.Run(serving) })
 		group.Go(func() error { return a.keepDatabase(ctx) })
 	}
 	return group.Wait()

@@ -362,8 +362,8 @@ func (c *config) problems() configError {
 	}
 	c.databaseProblems(add)
 	c.authProblems(add)
-	c.providerProblems(add)
 	c.oidcProblems(add)
+	c.providerProblems(add)
 	c.bootstrapProblems(add)
 	c.edgeProblems(add)
 	slices.Sort(p)
@@ -408,15 +408,15 @@ func (c *config) authProblems(add func(key, format string, args ...any)) {
 		if !tokenPattern.MatchString(t.Token) {
 			add(key+".token", "must be 1 to 1000 printable ASCII characters without spaces")
 		}
+		if strings.HasPrefix(t.Token, apitoken.Prefix) || (c.Auth.OIDC != nil && strings.Count(t.Token, ".") == 2) {
+			add(key+".token", "has the form of another kind of credential")
+		}
 		if seen[t.Token] {
 			add(key+".token", "is the same as an earlier one")
 		}
 		seen[t.Token] = true
 		if !callerPattern.MatchString(t.Subject) {
-			add(key+".subject", "%q must be user:<name> or service:<name>", t.Subject)
-		if strings.HasPrefix(t.Token, apitoken.Prefix) || (c.Auth.OIDC != nil && strings.Count(t.Token, ".") == 2) {
-			add(key+".token", "has the form of another kind of credential")
-		}
+			add(key+".subject", "%q must be user:<name>, or service:<name> without a slash", t.Subject)
 		}
 		for j, g := range t.Groups {
 			if !groupPattern.MatchString(g) {
