@@ -49,7 +49,7 @@ func (s *Service) Put(ctx context.Context, in model.PutSecretInput) (*model.PutS
 		if err != nil {
 			return fmt.Errorf("writing a secret: %w", err)
 		}
-		return record(ctx, tx, putAction, in.TenantID, in.Name)
+		return record(ctx, tx, putAction, audit.Allowed, in.TenantID, in.Name)
 	})
 	if err != nil {
 		return nil, err
@@ -72,10 +72,14 @@ func (s *Service) Delete(ctx context.Context, in model.DeleteSecretInput) (*mode
 			return fmt.Errorf("deleting a secret: %w", err)
 		}
 		n, err := res.RowsAffected()
-		if deleted = n > 0; err != nil || !deleted {
-			return err
+		if err != nil {
+			return fmt.Errorf("deleting a secret: %w", err)
 		}
-		return record(ctx, tx, deleteAction, in.TenantID, in.Name)
+		outcome := audit.Allowed
+		if deleted = n > 0; !deleted {
+			outcome = audit.Replayed
+		}
+		return record(ctx, tx, deleteAction, outcome, in.TenantID, in.Name)
 	})
 	if err != nil {
 		return nil, err
@@ -130,9 +134,9 @@ func checkValue(issues *problem.Issues, text string) {
 	}
 }
 
-func record(ctx context.Context, tx bun.Tx, action, tenantID, name string) error {
+func record(ctx context.Context, tx bun.Tx, action string, outcome audit.Outcome, tenantID, name string) error {
 	return audit.Record(ctx, tx, audit.Entry{
-		TenantID: tenantID, Action: action, Object: authz.Tenant(tenantID).String(), Outcome: audit.Allowed,
+		TenantID: tenantID, Action: action, Object: authz.Tenant(tenantID).String(), Outcome: outcome,
 		Details: map[string]any{"secret": name},
 	})
 }
