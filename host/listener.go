@@ -14,6 +14,7 @@ import (
 	"better/compute/authz"
 	"better/compute/internal/id"
 	"better/compute/internal/pki"
+	"better/compute/internal/postgres"
 	"better/compute/internal/problem"
 	"better/compute/internal/strictjson"
 )
@@ -65,13 +66,19 @@ func handler(s *Service, ca *pki.CA, log *slog.Logger) http.Handler {
 	l := &listener{ca: ca, log: log, now: s.now}
 	mux := http.NewServeMux()
 	mux.Handle("POST /v1/join", handle(l, func(r *http.Request, in JoinRequest) (*JoinResponse, error) {
-		return s.Join(r.Context(), in)
+		// Whose the token is, the token tells.
+		return s.Join(postgres.WithScope(r.Context(), postgres.AllTenants()), in)
 	}))
 	mux.Handle("POST /v1/heartbeat", handle(l, func(r *http.Request, in HeartbeatRequest) (*HeartbeatResponse, error) {
-		return asPeer(r, l, in, s.Heartbeat)
+		return asPeer(r, l, in, func(ctx context.Context, p Peer, in HeartbeatRequest) (*HeartbeatResponse, error) {
+			return s.Heartbeat(postgres.WithScope(ctx, postgres.Tenants(p.TenantID)), p, in)
+		})
 	}))
 	mux.Handle("POST /v1/renew", handle(l, func(r *http.Request, in RenewRequest) (*RenewResponse, error) {
-		return asPeer(r, l, in, s.Renew)
+		return asPeer(r, l, in, func(ctx context.Context, p Peer, in RenewRequest) (*RenewResponse, error) {
+			// A key must not be another host's, whichever tenant's that is.
+			return s.Renew(postgres.WithScope(ctx, postgres.AllTenants()), p, in)
+		})
 	}))
 	mux.Handle("/", handle(l, func(*http.Request, struct{}) (*struct{}, error) {
 		return nil, problem.New(problem.NotFound, "There is no such call.")

@@ -33,7 +33,6 @@ BEGIN
         ('SELECT, UPDATE', ARRAY['policy_version']),
         ('SELECT', ARRAY['bun_migrations'])
     ) AS grants (privileges, tables) LOOP
-        CONTINUE WHEN to_regclass(may.walled) IS NULL;
         EXECUTE format('GRANT %s ON %I TO compute_app', may.privileges, may.walled);
     END LOOP;
 END $$;
@@ -60,14 +59,12 @@ BEGIN
         'provider_accounts', 'pools', 'instances', 'bootstraps', 'bootstrap_transitions', 'hosts', 'host_certificates', 'inventory_claims',
         'events', 'secrets', 'role_bindings', 'api_tokens', 'audit_log', 'audit_chain'
     ] LOOP
-        CONTINUE WHEN to_regclass(walled) IS NULL;
         EXECUTE format('ALTER TABLE %I ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY', walled);
         EXECUTE format('CREATE POLICY owner ON %I TO %I USING (true)', walled, current_user);
     END LOOP;
     FOREACH walled IN ARRAY ARRAY[
         'provider_accounts', 'pools', 'instances', 'bootstraps', 'hosts', 'host_certificates', 'events', 'secrets', 'api_tokens', 'audit_chain'
     ] LOOP
-        CONTINUE WHEN to_regclass(walled) IS NULL;
         EXECUTE format($policy$
             CREATE POLICY tenants ON %I TO compute_app USING (
                 (SELECT current_setting('app.tenants', true) = '*')

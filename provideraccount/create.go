@@ -9,6 +9,7 @@ import (
 	"better/compute/audit"
 	"better/compute/authz"
 	"better/compute/internal/id"
+	"better/compute/internal/postgres"
 	"better/compute/internal/problem"
 	"better/compute/model"
 )
@@ -40,7 +41,8 @@ func (s *Service) Create(ctx context.Context, in model.CreateProviderAccountInpu
 	}}
 	if in.IdempotencyKey != nil {
 		c.account.ID = id.Derive(idPrefix, createAction, in.TenantID, actor.Subject, *in.IdempotencyKey)
-		if replay, err := s.replay(ctx, c); replay != nil || err != nil {
+		// The id is of this caller's own call, which it may repeat also when it has no right in the tenant any more.
+		if replay, err := s.replay(postgres.WithScope(ctx, postgres.Tenants(in.TenantID)), c); replay != nil || err != nil {
 			return replay, err
 		}
 	}

@@ -49,10 +49,11 @@ func deleteIn(ctx context.Context, tx bun.Tx, at GetInput) error {
 	if len(blockers) > 0 {
 		return inUse(blockers)
 	}
-	if err := deleteAccount(ctx, tx, account.ID); err != nil {
+	// First, as a binding is seen with the account that it is on.
+	if err := authz.Forget(ctx, tx, authz.ProviderAccount(account.TenantID, account.ID)); err != nil {
 		return err
 	}
-	if err := authz.Forget(ctx, tx, authz.ProviderAccount(account.TenantID, account.ID)); err != nil {
+	if err := deleteAccount(ctx, tx, account.ID); err != nil {
 		return err
 	}
 	return record(ctx, tx, deleteAction, audit.Allowed, account)

@@ -22,8 +22,12 @@ func selectAccount(ctx context.Context, idb bun.IDB, tenantID, accountID string)
 
 // readAccount is selectAccount for the hot reads: straight through the pool, which saves a quarter of the time and most of the garbage.
 func readAccount(ctx context.Context, db *postgres.DB, tenantID, accountID string) (*model.ProviderAccount, error) {
+	ctx, err := db.Scoped(ctx)
+	if err != nil {
+		return nil, err
+	}
 	a := new(model.ProviderAccount)
-	err := db.Pool.QueryRow(ctx, `SELECT `+columns+` FROM provider_accounts WHERE id = $1 AND tenant_id = $2`, accountID, tenantID).
+	err = db.Pool.QueryRow(ctx, `SELECT `+columns+` FROM provider_accounts WHERE id = $1 AND tenant_id = $2`, accountID, tenantID).
 		Scan(&a.ID, &a.TenantID, &a.Provider, &a.Name, (*[]byte)(&a.Config), &a.Version, &a.CreatedBy, &a.CreatedAt.Time, &a.UpdatedAt.Time, &a.Check)
 	if err != nil {
 		return nil, translated(err, "reading a provider account")

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -20,7 +21,7 @@ import (
 	"better/compute/provider/sim/cloud"
 )
 
-// withDatabase runs fn on the database of the configuration.
+// withDatabase runs fn on the database of the configuration, as its owner.
 func withDatabase(cmd *cobra.Command, path string, fn func(ctx context.Context, db *postgres.DB) error) (err error) {
 	c, err := loadConfig(defaultConfig(), path, os.Environ())
 	if err != nil {
@@ -40,16 +41,34 @@ func withDatabase(cmd *cobra.Command, path string, fn func(ctx context.Context, 
 	return fn(ctx, db)
 }
 
-// openAnyDatabase opens the database of a configuration also while a server that runs an embedded one has it.
+// openAnyDatabase opens the database of a configuration as its owner, also while a server that runs an embedded one has it.
 func openAnyDatabase(ctx context.Context, c config, log *slog.Logger) (*embedded.Server, *postgres.DB, error) {
-	own, db, err := openDatabase(ctx, c, log)
-	if !errors.Is(err, embedded.ErrInUse) {
-		return own, db, err
+	var own *embedded.Server
+	url := cmp.Or(c.Database.MigrationsURL, c.Database.URL)
+	if url == "" {
+		var err error
+		if own, url, err = findEmbedded(ctx, c.StateDir, log); err != nil {
+			return nil, nil, err
+		}
 	}
-	if c.Database.URL, err = embedded.URL(c.StateDir); err != nil {
-		return nil, nil, err
+	db, err := openWith(ctx, postgres.Options{URL: url, AsOwner: true, MaxConns: c.Database.MaxConns})
+	if err != nil && own != nil {
+		err = errors.Join(err, own.Stop(context.WithoutCancel(ctx)))
 	}
-	return openDatabase(ctx, c, log)
+	return own, db, err
+}
+
+// findEmbedded starts the embedded database, unless a server has it.
+func findEmbedded(ctx context.Context, stateDir string, log *slog.Logger) (own *embedded.Server, url string, err error) {
+	own, err = embedded.Start(ctx, embedded.Options{StateDir: stateDir, Log: log})
+	if errors.Is(err, embedded.ErrInUse) {
+		url, err = embedded.URL(stateDir)
+		return nil, url, err
+	}
+	if err != nil {
+		return nil, "", err
+	}
+	return own, own.URL(), nil
 }
 
 func migrateCommand() *cobra.Command {

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
 	"golang.org/x/sync/errgroup"
 
 	"better/compute/apitoken"
@@ -140,26 +141,31 @@ func (a *app) openDatabase(ctx context.Context) (err error) {
 	return err
 }
 
-// openDatabase opens the database of a configuration; it starts an embedded one where none is named.
+// openDatabase opens the database of a configuration for a server; it starts an embedded one where none is named.
 func openDatabase(ctx context.Context, c config, log *slog.Logger) (*embedded.Server, *postgres.DB, error) {
-	url := c.Database.URL
-	var own *embedded.Server
-	if url == "" {
-		var err error
-		own, err = embedded.Start(ctx, embedded.Options{StateDir: c.StateDir, Log: log})
-		if err != nil {
-			return nil, nil, err
-		}
-		url = own.URL()
+	options := postgres.Options{URL: c.Database.URL, MigrationsURL: c.Database.MigrationsURL, MaxConns: c.Database.MaxConns}
+	if c.Database.URL != "" {
+		db, err := openWith(ctx, options)
+		return nil, db, err
 	}
-	db, err := postgres.Open(ctx, postgres.Options{URL: url, MaxConns: c.Database.MaxConns})
+	own, err := embedded.Start(ctx, embedded.Options{StateDir: c.StateDir, Log: log})
 	if err != nil {
-		if own != nil {
-			err = errors.Join(err, own.Stop(context.WithoutCancel(ctx)))
-		}
-		return nil, nil, fmt.Errorf("database.url: %w", err)
+		return nil, nil, err
+	}
+	options.URL, options.MigrationsURL = own.LoginURL(), own.URL()
+	db, err := openWith(ctx, options)
+	if err != nil {
+		return nil, nil, errors.Join(err, own.Stop(context.WithoutCancel(ctx)))
 	}
 	return own, db, nil
+}
+
+func openWith(ctx context.Context, o postgres.Options) (*postgres.DB, error) {
+	db, err := postgres.Open(ctx, o)
+	if err != nil {
+		return nil, fmt.Errorf("database: %w", err)
+	}
+	return db, nil
 }
 
 func (a *app) wire() error {
@@ -167,6 +173,7 @@ func (a *app) wire() error {
 	if a.decider, err = authz.New(a.db, a.log); err != nil {
 		return err
 	}
+	a.db.ScopeBy(a.decider.Scope)
 	a.hub = event.NewHub(a.db, a.log)
 	cursors := cursor.NewSealer(a.db)
 	a.secrets = secret.New(secret.Deps{
@@ -211,6 +218,7 @@ func (a *app) wireServer(runs *bootstrap.Service, hosts *host.Service, log *audi
 		Time: a.config.Limits.OperationTime, LiveTime: a.config.Limits.LiveOperationTime,
 	}
 	metrics := prometheus.NewRegistry()
+	metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	callers, err := a.callers(metrics)
 	if err != nil {
 		return err
@@ -300,11 +308,12 @@ func (a *app) run(ctx context.Context, started func(context.Context) error) erro
 	return group.Wait()
 }
 
-// runBehindMigrations is what reads tables by itself, and so waits until the database is there and its schema is up to date.
+// runBehindMigrations is what reads tables by itself, and so waits until the database is there and its schema is up to date. It works
+// for every tenant.
 func (a *app) runBehindMigrations(ctx context.Context, started func(context.Context) error) error {
-	group, ctx := errgroup.WithContext(ctx)
+	group, ctx := errgroup.WithContext(postgres.WithScope(ctx, postgres.AllTenants()))
 	group.Go(func() error { return a.prune(ctx) })
-	group.Go(func() error { return audit.NewSealer(a.db, a.log).Run(postgres.WithScope(ctx, postgres.AllTenants())) })
+	group.Go(func() error { return audit.NewSealer(a.db, a.log).Run(ctx) })
 	if a.worker != nil {
 		group.Go(func() error { return a.work(ctx) })
 	}
@@ -323,7 +332,7 @@ func (a *app) prepareDatabase(ctx context.Context) error {
 	for {
 		err := postgres.Migrate(ctx, a.db)
 		if err == nil {
-			err = authz.EnsureBindings(ctx, a.db, a.config.bindings())
+			err = authz.EnsureBindings(postgres.WithScope(ctx, postgres.AllTenants()), a.db, a.config.bindings())
 		}
 		if err == nil || ctx.Err() != nil {
 			return nil //nolint:nilerr // an orderly end

@@ -54,8 +54,9 @@ type config struct {
 }
 
 type databaseConfig struct {
-	URL      string `koanf:"url"`
-	MaxConns int32  `koanf:"maxConns"`
+	URL           string `koanf:"url"`
+	MigrationsURL string `koanf:"migrationsUrl"`
+	MaxConns      int32  `koanf:"maxConns"`
 }
 
 type authConfig struct {
@@ -378,11 +379,16 @@ func (c *config) databaseProblems(add func(key, format string, args ...any)) {
 	case d.URL == "" && d.MaxConns > embeddedConns:
 		add("database.maxConns", "must be at most %d with the embedded database, not %d", embeddedConns, d.MaxConns)
 	}
-	if d.URL == "" {
-		return
+	if d.URL == "" && d.MigrationsURL != "" {
+		add("database.migrationsUrl", "needs database.url: the embedded database has its own logins")
 	}
-	if u, err := url.Parse(d.URL); err != nil || (u.Scheme != "postgres" && u.Scheme != "postgresql") {
-		add("database.url", "must be a postgres:// URL") // its text may hold a password
+	for key, text := range map[string]string{"database.url": d.URL, "database.migrationsUrl": d.MigrationsURL} {
+		if text == "" {
+			continue
+		}
+		if u, err := url.Parse(text); err != nil || (u.Scheme != "postgres" && u.Scheme != "postgresql") {
+			add(key, "must be a postgres:// URL") // its text may hold a password
+		}
 	}
 }
 

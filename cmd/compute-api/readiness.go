@@ -12,12 +12,15 @@ type readiness struct{ started atomic.Bool }
 
 func (r *readiness) set() { r.started.Store(true) }
 
-// isReady is what /readyz says: started, and the database takes writes.
+// isReady is what /readyz says: started, the database takes writes, and it keeps tenants apart.
 func (a *app) isReady(ctx context.Context) error {
 	if !a.ready.started.Load() {
 		return problem.New(problem.Unavailable, "The server is starting.")
 	}
-	return a.db.WriteProbe(ctx)
+	if err := a.db.WriteProbe(ctx); err != nil {
+		return err
+	}
+	return a.db.CheckWalls(ctx)
 }
 
 func isUnavailable(err error) bool { return problem.Is(err, problem.Unavailable) }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -26,10 +27,16 @@ type Migration struct {
 	Applied bool
 }
 
-// Migrate brings the schema, ours and the job queue's, up to this program's version. Idempotent, and safe to call
+func (m Migration) pending() bool { return !m.Applied }
+
+// Migrate brings the schema, ours and the job queue's, up to this program's version, as the owner; where nothing is to be done it
+// needs none, so that a server may know no more than its own login. Idempotent, and safe to call
 // from many starters at once: one works, the others wait for it. A file and the record that it was applied commit
 // together, so a starter that is killed leaves nothing half done.
 func Migrate(ctx context.Context, db *DB) error {
+	if status, err := MigrationStatus(ctx, db); err == nil && !slices.ContainsFunc(status, Migration.pending) {
+		return nil
+	}
 	return withMigrationLock(ctx, db, func(ctx context.Context, own *DB) error {
 		migrator, err := newMigrator(own, markApplied)
 		if err != nil {

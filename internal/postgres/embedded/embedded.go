@@ -25,6 +25,7 @@ import (
 
 const (
 	superuser = "compute"
+	login     = "compute_server"
 
 	// After a kill -9 of this process and of postgres the old pid is still seen for a moment.
 	staleFor = 15 * time.Second
@@ -124,6 +125,9 @@ func (s *Server) launch(ctx context.Context, bin Binaries, account *account, set
 		s.child = child
 		err = s.ready(ctx)
 		if err == nil {
+			if err := s.makeLogin(ctx); err != nil {
+				return errors.Join(err, s.child.stop(context.WithoutCancel(ctx)))
+			}
 			s.log.InfoContext(ctx, "embedded PostgreSQL is up", "version", bin.Major, "data", s.paths.data, "pid", child.pid)
 			return nil
 		}
@@ -194,7 +198,24 @@ func leftovers(log []byte) bool {
 
 // URL is the DSN of the server's first database, for its superuser. It holds no secret: who may enter the
 // socket's directory may connect.
-func (s *Server) URL() string { return s.paths.url() }
+func (s *Server) URL() string { return s.paths.url(superuser) }
+
+// LoginURL is the DSN of a login that owns nothing and holds no right but those that it is granted. It holds no secret either.
+func (s *Server) LoginURL() string { return s.paths.url(login) }
+
+// makeLogin makes the login in a data directory that does not have it.
+func (s *Server) makeLogin(ctx context.Context) error {
+	conn, err := pgx.Connect(ctx, s.URL())
+	if err != nil {
+		return fmt.Errorf("connecting to embedded PostgreSQL: %w", err)
+	}
+	defer conn.Close(context.WithoutCancel(ctx))
+	_, err = conn.Exec(ctx, "DO $$ BEGIN CREATE ROLE "+login+" LOGIN; EXCEPTION WHEN duplicate_object THEN NULL; END $$")
+	if err != nil {
+		return fmt.Errorf("making the login of embedded PostgreSQL: %w", err)
+	}
+	return nil
+}
 
 // URL is the DSN of the server that another process runs on a state directory, as Start found by ErrInUse.
 func URL(stateDir string) (string, error) {
@@ -202,12 +223,12 @@ func URL(stateDir string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return paths.url(), nil
+	return paths.url(superuser), nil
 }
 
-func (p paths) url() string {
+func (p paths) url(user string) string {
 	u := url.URL{
-		Scheme: "postgres", User: url.User(superuser), Path: "/postgres",
+		Scheme: "postgres", User: url.User(user), Path: "/postgres",
 		// The driver takes the plus that stands for a space as a plus.
 		RawQuery: "host=" + strings.ReplaceAll(url.QueryEscape(p.socket), "+", "%20"),
 	}
