@@ -112,6 +112,7 @@ func (q *queue) wake(ctx context.Context, tx bun.Tx, runID string) error {
 // The actions of the audit log.
 const (
 	startAction   = "bootstrapMachine"
+	retryAction   = "retryBootstrap"
 	cancelAction  = "cancelBootstrap"
 	resolveAction = "resolveClaim"
 )
@@ -119,6 +120,9 @@ const (
 // record writes the audit row of what a caller did to a run.
 func record(ctx context.Context, idb bun.IDB, action string, outcome audit.Outcome, r *run) error {
 	details := map[string]any{"bootstrapId": r.ID, "poolId": r.PoolID, "machineId": r.MachineID, "offerId": r.OfferID}
+	if r.RetryOf != nil {
+		details["retryOf"] = *r.RetryOf
+	}
 	if r.ClaimResolution != nil {
 		details["claimResolution"] = *r.ClaimResolution
 	}

@@ -3,6 +3,7 @@ package bootstrap
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"better/compute/model"
 	"better/compute/provider"
@@ -18,11 +19,21 @@ func (r *Reconciler) cleaning(ctx context.Context, w *work) (outcome, error) {
 		return r.uninstall(ctx, w)
 	case !w.ordered() && w.MachineID == nil:
 		return cleaned(model.CleanupReleased), nil // a person said that nothing was ordered
+	case r.keptFor(w) > 0:
+		return wait(r.keptFor(w), "keeping the machine for a retry"), nil
 	case w.Cleanup == model.CleanupPending:
 		return cleaned(model.CleanupReleasing), nil // the intent, before the provider hears of it
 	default:
 		return r.giveBack(ctx, w)
 	}
+}
+
+// keptFor is how long the machine that a run ordered is still left for somebody to try again. Who cancels wants to try no more.
+func (r *Reconciler) keptFor(w *work) time.Duration {
+	if w.Cleanup != model.CleanupPending || w.MachineID == nil || w.CancelRequestedAt != nil {
+		return 0
+	}
+	return r.Timing.KeepFailed - w.Now.Sub(w.StateSince)
 }
 
 // uninstall stops the agent as well as can be.
@@ -161,7 +172,7 @@ func (r *Reconciler) cleanupFailure(ctx context.Context, w *work, err error) (ou
 	}
 }
 
-// cleanupRetry waits from Cleanup to CleanupMax, longer from attempt to attempt.
+// cleanupRetry waits up to Cleanup, up to CleanupMax, longer from attempt to attempt, by a random time of at least half of it.
 func (r *Reconciler) cleanupRetry(w *work, err error) outcome {
 	e := classed(err)
 	d := r.Timing.CleanupMax
@@ -169,7 +180,7 @@ func (r *Reconciler) cleanupRetry(w *work, err error) outcome {
 		d = r.Timing.Cleanup << w.Attempt
 	}
 	return outcome{kind: waits, pause: pause{
-		d: d, step: "giving the machine back", reason: waitReason(e.Class), err: printable(e.Message, maxMessage), failed: true,
+		d: jitter(d/2, d/2), step: "giving the machine back", reason: waitReason(e.Class), err: printable(e.Message, maxMessage), failed: true,
 	}}
 }
 

@@ -17,7 +17,7 @@ import (
 
 // columns are those of a run that callers see.
 const columns = "b.id, b.tenant_id, b.account_id, b.pool_id, b.machine_id, b.offer_id, b.status, b.step, b.wait_reason, b.failure, " +
-	"b.cleanup, b.attempt, b.host_id, b.created_at, b.updated_at, b.deadline_at, b.joined_at"
+	"b.cleanup, b.attempt, b.host_id, b.created_at, b.updated_at, b.deadline_at, b.joined_at, b.retry_of"
 
 // Get gives the run to a caller who holds compute:providers:read on its account. INVALID_INPUT, UNAUTHENTICATED, FORBIDDEN, or NOT_FOUND
 // also for another tenant's.
@@ -231,7 +231,8 @@ func (s *Service) Histories(ctx context.Context, runs []*model.Bootstrap) ([][]*
 		BootstrapID string `bun:"bootstrap_id"`
 		model.BootstrapTransition
 	}
-	err := s.DB.NewRaw(`SELECT bootstrap_id, from_status, to_status, at, reason FROM bootstrap_transitions
+	err := s.DB.NewRaw(`SELECT bootstrap_id, from_status, to_status, at, reason,
+			lead(at) OVER (PARTITION BY bootstrap_id ORDER BY id) AS until FROM bootstrap_transitions
 		WHERE bootstrap_id IN (?) ORDER BY bootstrap_id, id`, bun.List(ids)).Scan(ctx, &rows)
 	if err != nil {
 		return nil, failed("reading histories", err)

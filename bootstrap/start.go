@@ -183,6 +183,13 @@ func (s *Service) create(ctx context.Context, tx bun.Tx, p *plan) (*run, error) 
 	if err != nil {
 		return nil, err
 	}
+	action := startAction
+	if r.RetryOf != nil {
+		action = retryAction
+		if r, err = takeOver(ctx, tx, r); err != nil {
+			return nil, err
+		}
+	}
 	if p.machineKey != "" {
 		got, err := reserve(ctx, tx, p.machineKey, r.ID)
 		if err != nil {
@@ -196,7 +203,7 @@ func (s *Service) create(ctx context.Context, tx bun.Tx, p *plan) (*run, error) 
 	if err := announce(ctx, tx, r, p.change); err != nil {
 		return nil, err
 	}
-	return r, record(ctx, tx, startAction, audit.Allowed, r)
+	return r, record(ctx, tx, action, audit.Allowed, r)
 }
 
 func (s *Service) checkPool(ctx context.Context, tx bun.IDB, tenantID, poolID string) error {
@@ -223,12 +230,12 @@ func insert(ctx context.Context, tx bun.IDB, p *plan, jobID int64) (*run, error)
 	created := new(run)
 	err := tx.NewRaw(`
 		INSERT INTO bootstraps AS b (id, tenant_id, account_id, pool_id, machine_id, offer_id, created_by, operation_id, status,
-			deadline_at, job_id)
-		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+			deadline_at, job_id, retry_of)
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 		ON CONFLICT DO NOTHING
 		RETURNING `+withNow,
 		p.run.ID, p.run.TenantID, p.run.AccountID, p.run.PoolID, p.run.MachineID, p.run.OfferID, p.run.CreatedBy, p.run.OperationID,
-		p.change.to, fromNow(p.change.limit), jobID).Scan(ctx, created)
+		p.change.to, fromNow(p.change.limit), jobID, p.run.RetryOf).Scan(ctx, created)
 	return created, replayed(err)
 }
 

@@ -46,6 +46,10 @@ type Timing struct {
 	// Cleanup and CleanupMax bound the wait before trying again to clean up.
 	Cleanup    time.Duration // 1 min
 	CleanupMax time.Duration // 8 h
+	// KeepFailed is how long what a failed run ordered is kept for a retry before it is given back.
+	KeepFailed time.Duration // not at all
+	// Sweep is how often each account is looked through for machines without an owner.
+	Sweep time.Duration // 5 min
 	// Uncertain is how often to look for an order whose outcome is unknown while a person is waited for.
 	Uncertain time.Duration // 1 min
 	// ListMargin is added to the time that the manifest says a provider's lists may lag: an order that a worker gave up, or
@@ -72,6 +76,8 @@ func (t Timing) withDefaults() Timing {
 		RetryMax:    cmp.Or(t.RetryMax, 30*time.Second),
 		Cleanup:     cmp.Or(t.Cleanup, time.Minute),
 		CleanupMax:  cmp.Or(t.CleanupMax, 8*time.Hour),
+		KeepFailed:  t.KeepFailed,
+		Sweep:       cmp.Or(t.Sweep, 5*time.Minute),
 		Uncertain:   cmp.Or(t.Uncertain, time.Minute),
 		ListMargin:  cmp.Or(t.ListMargin, cmp.Or(t.Call, 30*time.Second)+10*time.Second),
 		ClockSkew:   cmp.Or(t.ClockSkew, 5*time.Minute),

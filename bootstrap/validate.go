@@ -61,6 +61,12 @@ func (c *checklist) start(in model.BootstrapMachineInput) {
 	c.name("idempotencyKey", in.IdempotencyKey)
 }
 
+func (c *checklist) retry(in model.RetryBootstrapInput) {
+	c.tenant(in.TenantID)
+	c.id("bootstrapId", "boot", in.BootstrapID)
+	c.name("idempotencyKey", in.IdempotencyKey)
+}
+
 func (c *checklist) resolve(in model.ResolveClaimInput) {
 	c.tenant(in.TenantID)
 	c.id("bootstrapId", "boot", in.BootstrapID)
