@@ -96,6 +96,13 @@ func (r *Reconciler) releaseMachine(ctx context.Context, w *work, o provider.Ord
 	case holder == heldByRun:
 		return r.cleanupRetry(w, provider.Errorf(provider.Conflict, "Another bootstrap has the machine.")), nil
 	}
+	if w.MachineID == nil {
+		// Once it is given back it cannot be found any more: whoever goes on after a crash must know what was.
+		if err := r.write(ctx, w, fields{"machine_id": machineID}); err != nil {
+			return outcome{}, err
+		}
+		r.fault("cleaning.named")
+	}
 	if !w.lease.valid() {
 		return outcome{}, errLost
 	}
@@ -105,7 +112,7 @@ func (r *Reconciler) releaseMachine(ctx context.Context, w *work, o provider.Ord
 	r.fault("cleaning.released")
 	switch {
 	case err == nil, classed(err).Class == provider.NotFound:
-		return cleaned(model.CleanupReleased), nil
+		return r.gone(ctx, w, o)
 	case classed(err).Class == provider.IdentityChanged && deref(w.ClaimResolution) == resolvedMachine:
 		// A person named a machine that the order did not bring: what it did bring is as unknown as before.
 		out := r.blocked(classed(err))
@@ -114,6 +121,21 @@ func (r *Reconciler) releaseMachine(ctx context.Context, w *work, o provider.Ord
 	default:
 		return r.cleanupFailure(ctx, w, err)
 	}
+}
+
+// gone believes a release only when the provider does not show the machine any more: that there is none of an id is no news where the
+// provider gave a wrong id.
+func (r *Reconciler) gone(ctx context.Context, w *work, o provider.Orderer) (outcome, error) {
+	claim, err := r.look(ctx, w, o)
+	switch {
+	case err != nil:
+		return r.cleanupFailure(ctx, w, err)
+	case claim == nil, claim.State == provider.ClaimFailed:
+		return cleaned(model.CleanupReleased), nil
+	}
+	out := r.cleanupRetry(w, provider.Errorf(provider.Conflict, "The provider still shows the machine."))
+	out.pause.reason = ""
+	return out, nil
 }
 
 // takeBack reserves the machine for its release, and tells who has it otherwise: a run that named the machine before the one that ordered it

@@ -1,0 +1,52 @@
+package bootstrap
+
+import (
+	"testing"
+
+	"better/compute/model"
+)
+
+// A worker that dies after a machine was given back, and before that was written down, leaves no question: which machine it was is known,
+// also where the run failed before it had the machine.
+func TestDeathAfterAReleaseLeavesNoQuestion(t *testing.T) {
+	t.Parallel()
+	b := setup(t, model.ClaimToken)
+	b.cloud.delivered = false
+	runID := b.start(b.offer("k"))
+	b.driveTo(runID, "an order", func(r *run) bool { return r.OrderRef != nil })
+	b.cancel(runID)
+	b.driveToStatus(runID, model.Failed)
+	b.cloud.change(func() { b.cloud.delivered = true })
+	doomed := b.dieAt("cleaning.released", 1)
+	for range 10 {
+		if b.stepOrDie(doomed, runID) {
+			break
+		}
+	}
+	equal(t, "released", b.cloud.released, 1)
+	b.endLease(runID)
+	r := b.driveToEnd(runID)
+	equal(t, "cleanup", r.Cleanup, model.CleanupReleased)
+	equal(t, "leaked", b.cloud.leaked(nil), 0)
+}
+
+// That a machine of some id is gone proves nothing where the provider named the wrong one: it is asked again until it shows none.
+func TestReleaseOfAWrongIDIsNoRelease(t *testing.T) {
+	t.Parallel()
+	b := setup(t, model.ClaimToken)
+	b.cloud.delivered = false
+	runID := b.start(b.offer("k"))
+	b.driveTo(runID, "an order", func(r *run) bool { return r.OrderRef != nil })
+	b.cancel(runID)
+	b.driveToStatus(runID, model.Failed)
+	m := b.cloud.machines[b.row(runID).OperationID]
+	right := m.id
+	b.cloud.change(func() { m.id, b.cloud.delivered = "m-wrong", true })
+	b.cloud.hook = func(method string) {
+		if method == "release" {
+			b.cloud.change(func() { m.id = right })
+		}
+	}
+	equal(t, "cleanup", b.driveToEnd(runID).Cleanup, model.CleanupReleased)
+	equal(t, "leaked", b.cloud.leaked(nil), 0)
+}
