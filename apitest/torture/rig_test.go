@@ -1,0 +1,559 @@
+package torture
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"better/compute/bootstrap"
+	"better/compute/internal/id"
+	"better/compute/internal/pki"
+	"better/compute/internal/postgres"
+	"better/compute/internal/postgres/pgtest"
+	"better/compute/provider/sim/cloud"
+)
+
+const (
+	patience = 90 * time.Second // bounds every wait; success waits for nothing
+	settleIn = 60 * time.Second // in which every run is final after the last fault
+	lease    = time.Second
+	listLag  = 5 * time.Second // the simulated cloud's
+	token    = "torture-token"
+)
+
+// timing makes moments of minutes.
+func timing() bootstrap.Timing {
+	return bootstrap.Timing{
+		ClaimVPS: 20 * time.Second, ClaimMetal: 20 * time.Second, Identifying: 15 * time.Second, Preparing: 15 * time.Second,
+		Installing: 12 * time.Second, Installed: 20 * time.Second,
+		Lease: lease, Call: 1500 * time.Millisecond, Deliver: 1500 * time.Millisecond,
+		Poll: 50 * time.Millisecond, PollMax: 500 * time.Millisecond, Retry: 100 * time.Millisecond, RetryMax: time.Second,
+		Cleanup: 200 * time.Millisecond, CleanupMax: 2 * time.Second, Uncertain: time.Second, ListMargin: 2 * time.Second,
+		ClockSkew: 5 * time.Minute,
+	}
+}
+
+// account is one project of the cloud.
+type account struct {
+	tenant, id, pool string
+	secret           string // the API token
+	machine          string // that the project has from its beginning
+}
+
+// rig is a deployment that is tortured.
+type rig struct {
+	t        testing.TB
+	dir      string
+	db       *postgres.DB // as the owner of the tables
+	cloudURL string
+	replicas []*replica
+	front    *front
+	http     *http.Client
+	accounts []account
+	offer    string
+	armed    int
+	turn     atomic.Int64
+	runs     sync.Map // run id: account
+}
+
+// newRig starts everything. Each of the tenants has two accounts and a pool.
+func newRig(t testing.TB, tenants, replicas int) *rig {
+	t.Helper()
+	r := &rig{
+		t: t, dir: t.TempDir(), http: &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{MaxIdleConnsPerHost: 64}},
+	}
+	dsn := pgtest.URL(t)
+	db, err := postgres.Open(t.Context(), postgres.Options{URL: dsn, AsOwner: true, MaxConns: 8})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(db.Close)
+	r.db = db
+	t.Cleanup(r.http.CloseIdleConnections)
+	r.write("faults/timing", mustJSON(t, timing()))
+	r.startCloud()
+	r.makeAccounts(tenants)
+	r.front = newFront(t)
+	if _, err := pki.Init(filepath.Join(r.dir, "pki"), "torture.test"); err != nil {
+		t.Fatal(err)
+	}
+	for i := range replicas {
+		r.replicas = append(r.replicas, r.newReplica(i, dsn))
+	}
+	r.front.replicas = r.replicas
+	for _, p := range r.replicas {
+		p.start()
+	}
+	for _, p := range r.replicas {
+		p.awaitReady()
+	}
+	r.readCatalogue()
+	return r
+}
+
+func (r *rig) write(name string, content []byte) {
+	r.t.Helper()
+	path := filepath.Join(r.dir, name)
+	err := os.MkdirAll(filepath.Dir(path), 0o700)
+	if err == nil { // whole or not at all: a server may be reading
+		err = errors.Join(os.WriteFile(path+".new", content, 0o600), os.Rename(path+".new", path))
+	}
+	if err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+func mustJSON(t testing.TB, v any) []byte {
+	t.Helper()
+	b, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func (r *rig) exec(query string, args ...any) {
+	r.t.Helper()
+	if _, err := r.db.NewRaw(query, args...).Exec(r.t.Context()); err != nil {
+		r.t.Fatalf("%s: %v", query, err)
+	}
+}
+
+// count reads one number.
+func (r *rig) count(query string, args ...any) int {
+	r.t.Helper()
+	var n int
+	if err := r.db.NewRaw(query, args...).Scan(r.t.Context(), &n); err != nil {
+		r.t.Fatalf("%s: %v", query, err)
+	}
+	return n
+}
+
+func (r *rig) makeAccounts(tenants int) {
+	for t := range tenants {
+		tenant, pool := fmt.Sprint("tenant-", t), id.New("pool")
+		r.exec("INSERT INTO pools (id, tenant_id, name, class, agent) VALUES (?, ?, 'hosts', 'vps-host', 'bcd')", pool, tenant)
+		for i := range 2 {
+			a := account{tenant: tenant, id: id.New("pacct"), pool: pool, secret: fmt.Sprintf("project-%d-%d", t, i)}
+			r.exec("INSERT INTO provider_accounts (id, tenant_id, provider, name, config, created_by) VALUES (?, ?, 'sim', ?, ?, 'test')",
+				a.id, tenant, fmt.Sprint("account-", i), fmt.Sprintf(`{"apiToken":"env://PROJECT_%d_%d"}`, t, i))
+			r.accounts = append(r.accounts, a)
+		}
+	}
+}
+
+func (r *rig) variables() (names, settings []string) {
+	for i := range r.accounts {
+		name := fmt.Sprintf("PROJECT_%d_%d", i/2, i%2)
+		names, settings = append(names, name), append(settings, name+"="+r.accounts[i].secret)
+	}
+	return names, settings
+}
+
+// startCloud runs the simulated cloud as a process of its own.
+func (r *rig) startCloud() {
+	address := freeAddress(r.t)
+	r.cloudURL = "http://" + address
+	p := &process{t: r.t, log: filepath.Join(r.dir, "cloud.log"), args: []string{
+		program(r.t, "compute-api"), "sim", "--listen", address, "--dir", filepath.Join(r.dir, "cloud"),
+		"--agent", program(r.t, "joiner"), "--delay", "30ms",
+	}}
+	p.start()
+	r.t.Cleanup(p.kill)
+	await(r.t, "the cloud listens", func() bool {
+		conn, err := net.Dial("tcp", address)
+		if err != nil {
+			return false
+		}
+		return conn.Close() == nil
+	})
+}
+
+// cloudCall speaks to the cloud as the project of the token, or as whoever runs it.
+func (r *rig) cloudCall(method, path, secret string, body any) []byte {
+	r.t.Helper()
+	req, err := http.NewRequestWithContext(r.t.Context(), method, r.cloudURL+path, bytes.NewReader(mustJSON(r.t, body)))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	req.Header.Set(cloud.AdminHeader, "test")
+	req.Header.Set("Authorization", "Bearer "+secret)
+	res, err := r.http.Do(req)
+	if err != nil {
+		r.t.Fatalf("asking the cloud: %v", err)
+	}
+	defer func() { _ = res.Body.Close() }()
+	text, err := io.ReadAll(res.Body)
+	if err != nil || res.StatusCode > 299 {
+		r.t.Fatalf("asking the cloud: %s %v: %s", res.Status, err, text)
+	}
+	return text
+}
+
+// readCatalogue finds an offer that is in stock, and the machine that each project has.
+func (r *rig) readCatalogue() {
+	r.t.Helper()
+	for _, o := range cloud.Catalogue() {
+		if o.Category == "vps" && r.offer == "" && o.Stock == "in_stock" && !strings.Contains(o.ID, "/") {
+			r.offer = o.ID
+		}
+	}
+	if r.offer == "" {
+		r.t.Fatal("the cloud sells no machine")
+	}
+	for i := range r.accounts {
+		var page struct{ Machines []struct{ ID string } }
+		if err := json.Unmarshal(r.cloudCall(http.MethodGet, "/v1/machines?name=existing-vps", r.accounts[i].secret, nil), &page); err != nil {
+			r.t.Fatal(err)
+		}
+		r.accounts[i].machine = page.Machines[0].ID
+	}
+}
+
+// ledger is what the cloud knows, which is the judge.
+func (r *rig) ledger() []cloud.Entry {
+	r.t.Helper()
+	entries, err := cloud.ReadLedger(filepath.Join(r.dir, "cloud"))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return entries
+}
+
+// refusal is an error that the API gave.
+type refusal struct{ Code, Message string }
+
+func (e *refusal) Error() string { return e.Code + ": " + e.Message }
+
+// ask makes a mutation through one of the replicas, and through the next while none answers. It may thus be made more than once.
+func ask[T any](ctx context.Context, r *rig, mutation, input, fields string, values map[string]any) (payload T, err error) {
+	body := mustJSON(r.t, map[string]any{
+		"query":     fmt.Sprintf("mutation($input: %s!) { payload: %s(input: $input) %s }", input, mutation, fields),
+		"variables": map[string]any{"input": values},
+	})
+	for deadline := time.Now().Add(patience); ; {
+		replica := r.replicas[int(r.turn.Add(1))%len(r.replicas)]
+		payload, err = askOne[T](ctx, r, replica, body)
+		e, refused := errors.AsType[*refusal](err)
+		if err == nil || refused && e.Code != "UNAVAILABLE" && e.Code != "INTERNAL" || ctx.Err() != nil || time.Now().After(deadline) {
+			return payload, err
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+func askOne[T any](ctx context.Context, r *rig, p *replica, body []byte) (payload T, err error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+p.listen+"/graphql", bytes.NewReader(body))
+	if err != nil {
+		return payload, err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Authorization", "Bearer "+token)
+	res, err := r.http.Do(req)
+	if err != nil {
+		return payload, err
+	}
+	defer func() { _ = res.Body.Close() }()
+	var answer struct {
+		Data   *struct{ Payload T }
+		Errors []struct {
+			Message    string
+			Extensions struct{ Code string }
+		}
+	}
+	if err := json.NewDecoder(res.Body).Decode(&answer); err != nil {
+		return payload, fmt.Errorf("the answer with status %s: %w", res.Status, err)
+	}
+	if len(answer.Errors) > 0 {
+		return payload, &refusal{answer.Errors[0].Extensions.Code, answer.Errors[0].Message}
+	}
+	if answer.Data == nil {
+		return payload, fmt.Errorf("an answer without data: %s", res.Status)
+	}
+	return answer.Data.Payload, nil
+}
+
+// start starts a run; the same key gives the same.
+func (r *rig) start(ctx context.Context, a account, machineID, key string) (runID string, err error) {
+	values := map[string]any{"tenantId": a.tenant, "accountId": a.id, "poolId": a.pool, "idempotencyKey": key}
+	if machineID == "" {
+		values["offerId"] = r.offer
+	} else {
+		values["machineId"] = machineID
+	}
+	payload, err := ask[struct{ Bootstrap struct{ ID string } }](ctx, r, "bootstrapMachine", "BootstrapMachineInput", "{ bootstrap { id } }", values)
+	return payload.Bootstrap.ID, err
+}
+
+func (r *rig) cancel(ctx context.Context, a account, runID string) error {
+	_, err := ask[struct{ Bootstrap struct{ ID string } }](ctx, r, "cancelBootstrap", "CancelBootstrapInput", "{ bootstrap { id } }",
+		map[string]any{"tenantId": a.tenant, "bootstrapId": runID})
+	if e, refused := errors.AsType[*refusal](err); refused && e.Code == "INVALID_STATE" {
+		return nil // it has joined
+	}
+	return err
+}
+
+// arm says what happens when the point is reached for the nth time from now on, in whichever replica that is.
+func (r *rig) arm(action, point string, hit int) {
+	r.armed++
+	r.write("faults/arm", fmt.Appendf(nil, "%d %s %d %s", r.armed, action, hit, point))
+}
+
+func (r *rig) disarm() {
+	if err := os.Remove(filepath.Join(r.dir, "faults", "arm")); err != nil && !errors.Is(err, os.ErrNotExist) {
+		r.t.Fatal(err)
+	}
+}
+
+// process is a program that dies with the test.
+type process struct {
+	t    testing.TB
+	args []string
+	env  []string
+	log  string
+
+	process *os.Process
+	ended   chan struct{}
+}
+
+func (p *process) start() {
+	p.t.Helper()
+	log, err := os.OpenFile(p.log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	defer func() { _ = log.Close() }()
+	cmd := exec.CommandContext(context.Background(), p.args[0], p.args[1:]...) // ends with kill
+	cmd.Env = append(os.Environ(), p.env...)
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	started, ended := make(chan error), make(chan struct{})
+	go func() {
+		// The kernel takes the end of this thread for ours.
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		defer close(ended)
+		err := cmd.Start()
+		started <- err
+		if err == nil {
+			_ = cmd.Wait() // it is killed
+		}
+	}()
+	if err := <-started; err != nil {
+		p.t.Fatal(err)
+	}
+	p.process, p.ended = cmd.Process, ended
+}
+
+// dead reports whether the process has ended.
+func (p *process) dead() bool {
+	select {
+	case <-p.ended:
+		return true
+	default:
+		return false
+	}
+}
+
+// kill ends it as a power cut would.
+func (p *process) kill() {
+	_ = p.process.Kill() // it may be dead
+	<-p.ended
+}
+
+// replica is one server.
+type replica struct {
+	process
+	name          string
+	listen, agent string
+	dsn           string
+	config        map[string]any
+	starts        int
+	dir           string
+	r             *rig
+}
+
+func (r *rig) newReplica(i int, dsn string) *replica {
+	r.t.Helper()
+	name := fmt.Sprint("replica-", i)
+	names, env := r.variables()
+	limits := map[string]any{"pointsPerSecond": 1_000_000, "pointsAtMost": 10_000_000}
+	p := &replica{name: name, listen: freeAddress(r.t), agent: freeAddress(r.t), dsn: dsn, dir: filepath.Join(r.dir, name), r: r}
+	p.config = map[string]any{
+		"listen": p.listen, "stateDir": p.dir, "database": map[string]any{"maxConns": 12},
+		"providers": []any{map[string]any{"name": "sim", "endpoint": r.cloudURL}},
+		"secrets":   map[string]any{"env": map[string]any{"allow": names}},
+		"bootstrap": r.bootstrapSettings(),
+		"pki":       map[string]any{"dir": filepath.Join(r.dir, "pki")},
+		"agent":     map[string]any{"listen": p.agent},
+		"limits":    limits,
+		"auth":      map[string]any{"tokens": []any{map[string]any{"token": token, "subject": "service:torture"}}},
+		"authz": map[string]any{"bindings": []any{
+			map[string]any{"subject": "service:torture", "role": "fleet-admin", "object": "compute-fleet"},
+		}},
+	}
+	p.process = process{t: r.t, log: filepath.Join(r.dir, name+".log"), env: append(env, "COMPUTE_FAULTS="+filepath.Join(r.dir, "faults"))}
+	r.t.Cleanup(func() {
+		if p.process.process != nil {
+			p.kill()
+		}
+		if text, err := os.ReadFile(p.log); err == nil && (r.t.Failed() || bytes.Contains(text, []byte("panic:"))) {
+			r.t.Logf("the end of the log of %s:\n%s", name, text[max(0, len(text)-8000):])
+		}
+	})
+	return p
+}
+
+func (r *rig) bootstrapSettings() map[string]any {
+	settings := map[string]any{
+		"agentURL": "https://" + r.front.address, "agentBinaries": built.dir, "trustDomain": "torture.test",
+		"limits": map[string]any{ // as in timing: calls of the API need them too
+			"claimVPS": "20s", "claimMetal": "20s", "identifying": "15s", "preparing": "15s", "installing": "12s", "installed": "20s",
+		},
+	}
+	if known, err := os.ReadFile("../../docs/config.md"); err == nil && bytes.Contains(known, []byte("ordersPerHour")) {
+		settings["ordersPerHour"] = 0
+	}
+	return settings
+}
+
+// start starts a new life of the server, which the database knows by a name of its own.
+func (p *replica) start() {
+	p.t.Helper()
+	p.starts++
+	database := p.config["database"].(map[string]any)
+	dsn, err := url.Parse(p.dsn)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	query := dsn.Query()
+	query.Set("application_name", fmt.Sprintf("%s.%d", p.name, p.starts))
+	dsn.RawQuery = query.Encode()
+	database["url"] = dsn.String()
+	p.r.write(p.name+".yaml", mustJSON(p.t, p.config)) // JSON is YAML
+	p.args = []string{program(p.t, "compute-api"), "serve", "--config", filepath.Join(p.r.dir, p.name+".yaml")}
+	p.process.start()
+}
+
+func (p *replica) awaitReady() {
+	p.t.Helper()
+	await(p.t, p.name+" is ready", func() bool {
+		if p.dead() {
+			p.t.Fatalf("%s ended at its start", p.name)
+		}
+		res, err := p.r.http.Get("http://" + p.listen + "/readyz")
+		if err != nil {
+			return false
+		}
+		_ = res.Body.Close()
+		return res.StatusCode == http.StatusOK
+	})
+}
+
+// revive starts again what is dead, and says how many that were.
+func (r *rig) revive() (revived int) {
+	r.t.Helper()
+	for _, p := range r.replicas {
+		if p.dead() {
+			p.start()
+			p.awaitReady()
+			revived++
+		}
+	}
+	return revived
+}
+
+// front is where machines reach the agent listener: it passes each connection on to a replica that takes it, as a load balancer does.
+type front struct {
+	address  string
+	replicas []*replica
+	turn     atomic.Int64
+	wait     sync.WaitGroup
+}
+
+func newFront(t testing.TB) *front {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := &front{address: ln.Addr().String()}
+	f.wait.Go(func() {
+		for {
+			conn, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			f.wait.Go(func() { f.pass(conn) })
+		}
+	})
+	t.Cleanup(func() { _ = ln.Close(); f.wait.Wait() })
+	return f
+}
+
+func (f *front) pass(client net.Conn) {
+	defer func() { _ = client.Close() }()
+	first := int(f.turn.Add(1))
+	for i := range f.replicas {
+		server, err := net.DialTimeout("tcp", f.replicas[(first+i)%len(f.replicas)].agent, time.Second)
+		if err != nil {
+			continue
+		}
+		end := time.Now().Add(20 * time.Second) // a join takes moments
+		_, _ = client.SetDeadline(end), server.SetDeadline(end)
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			_, _ = io.Copy(server, client)
+			_ = server.(*net.TCPConn).CloseWrite()
+		}()
+		_, _ = io.Copy(client, server)
+		_, _ = client.Close(), server.Close()
+		<-done
+		return
+	}
+}
+
+// freeAddress is one that nobody gets by chance: outside of the ports that the kernel gives out.
+func freeAddress(t testing.TB) string {
+	t.Helper()
+	for range 1000 {
+		address := fmt.Sprintf("127.0.0.1:%d", 15000+rand.IntN(15000))
+		ln, err := net.Listen("tcp", address)
+		if err != nil {
+			continue
+		}
+		_ = ln.Close()
+		return address
+	}
+	t.Fatal("no port is free")
+	return ""
+}
+
+// await polls until it is so.
+func await(t testing.TB, what string, so func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); !so(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("waited in vain for this: %s", what)
+		}
+	}
+}
