@@ -9,6 +9,8 @@ import (
 
 	"github.com/uptrace/bun"
 
+	"better/compute/audit"
+	"better/compute/authz"
 	"better/compute/internal/event"
 	"better/compute/model"
 )
@@ -48,7 +50,26 @@ func transition(ctx context.Context, tx bun.IDB, q *bun.UpdateQuery, c change) (
 	if err != nil {
 		return nil, err
 	}
+	if c.to == model.Failed {
+		if err := recordFailure(ctx, tx, r); err != nil {
+			return nil, err
+		}
+	}
 	return r, announce(ctx, tx, r, c)
+}
+
+// failedAction is the action, in the audit log, of a run that failed. One that joined has the row of its host.
+const failedAction = "bootstrap.failed"
+
+func recordFailure(ctx context.Context, tx bun.IDB, r *run) error {
+	details := map[string]any{"bootstrapId": r.ID}
+	if r.Failure != nil {
+		details["reason"] = r.Failure.Reason
+	}
+	return audit.Record(ctx, tx, audit.Entry{
+		TenantID: r.TenantID, Action: failedAction, Object: authz.ProviderAccount(r.TenantID, r.AccountID).String(), Outcome: audit.Allowed,
+		Details: details,
+	})
 }
 
 // announce writes the history row and the event of a transition.
