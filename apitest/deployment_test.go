@@ -71,7 +71,7 @@ func newDeployment(t testing.TB) *deployment {
 		"secrets":   map[string]any{"store": map[string]any{"keyFile": keyFile}},
 		"bootstrap": map[string]any{"agentBinaries": filepath.Dir(binary(t, "bcd")), "trustDomain": "compute.test"},
 		"graphql":   map[string]any{"introspection": true},
-		"auth":      map[string]any{"tokens": []any{}},
+		"auth":      map[string]any{"allowStaticTokens": true, "tokens": []any{}},
 		"authz":     map[string]any{"bindings": []any{}},
 	}
 	return d

@@ -55,7 +55,7 @@ func startServer(t testing.TB, at netip.Addr, limits map[string]string) *server 
 	writeFile(t, filepath.Join(dir, "secret.key"), key)
 	text, err := json.Marshal(map[string]any{ // JSON is YAML
 		"listen": listen, "stateDir": filepath.Join(dir, "state"), "database": map[string]any{"url": pgtest.URL(t)},
-		"auth": map[string]any{"tokens": []map[string]any{
+		"auth": map[string]any{"allowStaticTokens": true, "tokens": []map[string]any{
 			{"token": aliceToken, "subject": "user:alice"}, {"token": otherToken, "subject": "user:other"},
 		}},
 		"authz": map[string]any{"bindings": []map[string]any{

@@ -76,6 +76,16 @@ func TestWrongConfigNamesTheKey(t *testing.T) {
 		{name: "not a database", yaml: "database: {url: \"mysql://u:hunter2@h/d\"}", want: []string{"database.url: "}},
 		{name: "token with a space", yaml: "auth: {tokens: [{token: \"with space\", subject: \"user:a\"}]}", want: []string{"auth.tokens[0].token: "}},
 		{name: "no subject", yaml: "auth: {tokens: [{token: abcdefghij, subject: ada}]}", want: []string{"auth.tokens[0].subject: "}},
+		{name: "a service with a slash", yaml: "auth: {tokens: [{token: abcdefghij, subject: \"service:acme/ci\"}]}", want: []string{"auth.tokens[0].subject: "}},
+		{name: "an API token", yaml: "auth: {tokens: [{token: bct_abcdefghij, subject: \"user:a\"}]}", want: []string{"auth.tokens[0].token: "}},
+		{
+			name: "what would pass for an issuer's", want: []string{"auth.tokens[0].token: "},
+			yaml: "auth: {oidc: {issuer: \"https://issuer.example\", audience: a}, tokens: [{token: abcdefghij.b.c, subject: \"user:a\"}]}",
+		},
+		{
+			name: "issuer", want: []string{"auth.oidc.audience: ", "auth.oidc.issuer: ", "auth.oidc.leeway: "},
+			yaml: "auth: {oidc: {issuer: \"http://user:hunter2@issuer.example\", leeway: 6m}}",
+		},
 		{
 			name: "group with a space", yaml: "auth: {tokens: [{token: abcdefghij, subject: \"user:a\", groups: [\"with space\"]}]}",
 			want: []string{"auth.tokens[0].groups[0]: "},
@@ -126,6 +136,30 @@ func TestWrongConfigNamesTheKey(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+func TestFixedCredentialsAreForDevelopment(t *testing.T) {
+	t.Parallel()
+	for text, refused := range map[string]bool{
+		"listen: 127.0.0.1:0": false,
+		"auth: {tokens: [{token: abcdefghij, subject: \"user:ada\"}]}":                           true,
+		"auth: {allowStaticTokens: false, tokens: [{token: abcdefghij, subject: \"user:ada\"}]}": true,
+		"auth: {allowStaticTokens: true, tokens: [{token: abcdefghij, subject: \"user:ada\"}]}":  false,
+	} {
+		c, err := loadConfig(defaultConfig(), write(t, text), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		problems := c.productionProblems()
+		if (len(problems) > 0) != refused {
+			t.Errorf("%s: %q", text, problems)
+		}
+		for _, p := range problems {
+			if !strings.Contains(p, "auth.allowStaticTokens: true") || strings.Contains(p, "abcdefghij") {
+				t.Errorf("%q", p)
+			}
+		}
 	}
 }
 
