@@ -79,6 +79,14 @@ snapshot: ## Take the present schema as the released one
 vuln: $(VULN) ## Look for known vulnerabilities; GOVULNDB names another database than Go's
 	$(VULN) -db $(or $(GOVULNDB),https://vuln.go.dev) ./...
 
+.PHONY: torture-outbox
+torture-outbox: ## Lose, repeat or reorder no event: writers, readers and connections that are killed; SEED repeats a run
+	go test ./apitest/streams -run 'TestOutbox|TestReconnects' -count 1 -v -timeout 60m -events 200000 -reconnects 500 -seed $(or $(SEED),0)
+
+.PHONY: torture-streams
+torture-streams: ## Open 5,000 subscriptions on one server; SEED repeats a run
+	go test ./apitest/streams -run 'TestSubscriptions' -count 1 -v -timeout 60m -subscriptions 5000 -seed $(or $(SEED),0)
+
 .PHONY: bench
 bench: build ## Load the server beside a bare handler and print the ratios
 	go run ./apitest/bench
