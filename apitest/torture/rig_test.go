@@ -405,7 +405,7 @@ func (r *rig) newReplica(i int, dsn string) *replica {
 		"pki":       map[string]any{"dir": filepath.Join(r.dir, "pki")},
 		"agent":     map[string]any{"listen": p.agent},
 		"limits":    limits,
-		"auth":      map[string]any{"tokens": []any{map[string]any{"token": token, "subject": "service:torture"}}},
+		"auth":      map[string]any{"allowStaticTokens": true, "tokens": []any{map[string]any{"token": token, "subject": "service:torture"}}},
 		"authz": map[string]any{"bindings": []any{
 			map[string]any{"subject": "service:torture", "role": "fleet-admin", "object": "compute-fleet"},
 		}},
