@@ -65,3 +65,14 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+func TestParseBoundsTheValues(t *testing.T) {
+	t.Parallel()
+	list := func(n int) []byte { return []byte("[" + strings.TrimSuffix(strings.Repeat("0,", n), ",") + "]") }
+	if _, err := Parse(list(MaxValues - 1)); err != nil { // the list is one too
+		t.Errorf("%d values: %v", MaxValues, err)
+	}
+	if _, err := Parse(list(MaxValues)); err == nil || !strings.Contains(err.Error(), "5000 values") {
+		t.Errorf("one more: %v", err)
+	}
+}
