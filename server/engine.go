@@ -27,6 +27,9 @@ const (
 	bytesPerPoint = 16
 	// maxErrors is how many validation errors a client gets at once.
 	maxErrors = 20
+	// maxSuggestions is how many errors a document may have, and suggestedWord how long its names may be, for suggestions.
+	maxSuggestions = 5
+	suggestedWord  = 64
 )
 
 // liveFields are the fields that call a provider: they cost more and get more time.
@@ -42,8 +45,10 @@ type engine struct {
 	quota      *quota
 	config     Config
 	rules      *rules.Rules
+	suggesting *rules.Rules // which say "did you mean" as well
 	documents  *lru.Cache[string, *ast.QueryDocument]
 	operations operations
+	words      words
 	live       map[string]bool
 }
 
@@ -58,7 +63,7 @@ func newEngine(schema graphql.ExecutableSchema, config Config, p presenter, m *m
 	}
 	e := &engine{
 		schema: schema, presenter: p, metrics: m, quota: q, config: config,
-		rules: validationRules(config.Suggestions), documents: documents, operations: persisted, live: map[string]bool{},
+		rules: validationRules(false), suggesting: validationRules(true), documents: documents, operations: persisted, words: wordsOf(schema.Schema()), live: map[string]bool{},
 	}
 	for _, f := range liveFields {
 		e.live[f] = true
@@ -109,6 +114,9 @@ func (e *engine) prepare(ctx context.Context, params *graphql.RawParams) (*opera
 	ctx = graphql.StartOperationTrace(context.WithValue(ctx, documentKey{}, doc))
 	opCtx, invalid := e.exec.CreateOperationContext(ctx, params)
 	if len(invalid) > 0 {
+		if !e.config.Introspection {
+			invalid = e.words.unsaid(params.Query, invalid)
+		}
 		return nil, e.refuse(ctx, asErrors(invalid)...)
 	}
 	opCtx.DisableIntrospection = !e.config.Introspection
@@ -149,13 +157,38 @@ func (e *engine) document(ctx context.Context, text string) (*ast.QueryDocument,
 	if err := checkShape(doc, limits, e.config.Introspection); err != nil {
 		return nil, []error{err}
 	}
-	if errs := validator.ValidateWithRules(e.schema.Schema(), doc, e.rules); len(errs) > 0 {
-		return nil, asErrors(errs[:min(len(errs), maxErrors)])
+	if errs := e.validate(text, doc); len(errs) > 0 {
+		return nil, asErrors(errs)
 	}
 	if len(text) <= cachedBytes {
 		e.documents.Add(text, doc)
 	}
 	return doc, nil
+}
+
+// validate finds what is wrong with a document. What may have been meant is looked for only where that is cheap: each unknown name is
+// compared with every name of the schema, letter by letter.
+func (e *engine) validate(text string, doc *ast.QueryDocument) gqlerror.List {
+	errs := validator.ValidateWithRules(e.schema.Schema(), doc, e.rules)
+	errs = errs[:min(len(errs), maxErrors)]
+	if !e.config.Introspection {
+		errs = e.words.unsaid(text, errs)
+	}
+	if !e.config.Suggestions || len(errs) == 0 || len(errs) > maxSuggestions || longestWord(text) > suggestedWord {
+		return errs
+	}
+	return validator.ValidateWithRules(e.schema.Schema(), doc, e.suggesting)
+}
+
+// longestWord is the length of the longest name that a text can have in it.
+func longestWord(text string) int {
+	longest := 0
+	for len(text) > 0 {
+		n := wordLength(text)
+		longest = max(longest, n)
+		text = text[max(n, 1):]
+	}
+	return longest
 }
 
 // unparsed tells the token limit, which the parser reports like a syntax error, from a syntax error.
