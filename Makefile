@@ -91,6 +91,11 @@ torture-streams: ## Open 5,000 subscriptions on one server; SEED repeats a run
 bench: build ## Load the server beside a bare handler and print the ratios
 	go run ./apitest/bench
 
+FUZZTIME ?= 5m
+.PHONY: fuzz
+fuzz: ## Look for FUZZTIME for requests that are dear before they are executed
+	@scripts/fuzz $(FUZZTIME)
+
 $(LINT):
 	GOBIN=$(CURDIR)/$(TOOLS) go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(LINT_VERSION)
 	mv $(TOOLS)/golangci-lint $@

@@ -41,23 +41,6 @@ func BenchmarkPrepare(b *testing.B) {
 	}
 }
 
-// FuzzPrepare looks for documents that panic or are dear. `go test -fuzz=FuzzPrepare` goes on from the
-// hostile ones.
-func FuzzPrepare(f *testing.F) {
-	for _, params := range hostile() {
-		f.Add(params.Query)
-	}
-	e := newTestEngine(f, Config{Introspection: true, Suggestions: true})
-	f.Fuzz(func(t *testing.T, document string) {
-		e.documents.Purge()
-		start := cpuTime(t)
-		e.prepare(t.Context(), &graphql.RawParams{Query: document})
-		if cpu := cpuTime(t) - start; cpu > 200e6 {
-			t.Errorf("%d bytes take %v of CPU", len(document), cpu)
-		}
-	})
-}
-
 // What a WebSocket with one idle subscription costs the server. The clients are bare sockets, so that the figures are the
 // server's own but for some hundred bytes.
 func BenchmarkOpenSubscriptions(b *testing.B) {

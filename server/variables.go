@@ -27,12 +27,18 @@ func typeVariables(schema *ast.Schema, doc *ast.QueryDocument, params *graphql.R
 	return t.issues.Err()
 }
 
+// maxIssues is how many wrong variables one answer lists: a path for each of thousands would be many times as long as the request.
+const maxIssues = 100
+
 type typing struct {
 	schema *ast.Schema
 	issues problem.Issues
 }
 
 func (t *typing) value(typ *ast.Type, v any, path string) any {
+	if len(t.issues) >= maxIssues {
+		return v
+	}
 	if v == nil {
 		return nil // whether it may be is judged by the library
 	}
