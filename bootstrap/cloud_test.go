@@ -18,7 +18,9 @@ type cloud struct {
 
 	mu       sync.Mutex
 	machines map[string]*cloudMachine // by operation
-	orders   int                      // machines that were really made
+	boxes    []string                 // machines that no operation ordered
+	sold     model.Availability
+	orders   int // machines that were really made
 	released int
 	installs []provider.Payload
 	calls    []string
@@ -48,7 +50,7 @@ type fault struct {
 
 func newCloud(mode model.ClaimMode) *cloud {
 	return &cloud{
-		mode: mode, machines: map[string]*cloudMachine{}, script: map[string][]fault{}, delivered: true,
+		mode: mode, machines: map[string]*cloudMachine{}, script: map[string][]fault{}, delivered: true, sold: model.Available,
 		identity: provider.Identity{Serial: "S1", SSHHostKey: "SHA256:k", CPUs: 4},
 		prepared: provider.Preparation{Ready: true},
 		status:   provider.InstallStatus{State: provider.InstallSucceeded},
@@ -119,13 +121,23 @@ func (c *client) Close() error { return nil }
 
 func (c *client) Check(ctx context.Context) error { return c.do(ctx, "check", func() {}) }
 
-func (c *client) Machines(ctx context.Context) ([]*model.Machine, error) {
-	return nil, c.do(ctx, "machines", func() {})
+func (c *client) Machines(ctx context.Context) (all []*model.Machine, err error) {
+	err = c.do(ctx, "machines", func() {
+		for _, box := range c.boxes {
+			all = append(all, &model.Machine{ID: box, Kind: model.Metal})
+		}
+		for _, m := range c.machines {
+			if !m.hidden && !m.released {
+				all = append(all, &model.Machine{ID: m.id, Kind: model.VPS})
+			}
+		}
+	})
+	return all, err
 }
 
 func (c *client) Offers(ctx context.Context) ([]*model.Offer, error) {
 	hourly := "0.01"
-	offer := &model.Offer{ID: "small", Kind: model.VPS, Price: &model.Price{Hourly: &hourly, Currency: "EUR"}}
+	offer := &model.Offer{ID: "small", Kind: model.VPS, Availability: c.sold, Price: &model.Price{Hourly: &hourly, Currency: "EUR"}}
 	return []*model.Offer{offer}, c.do(ctx, "offers", func() {})
 }
 

@@ -2,17 +2,113 @@ package bootstrap
 
 import (
 	"context"
+	"fmt"
+	"time"
 
-	"better/compute/internal/problem"
+	"github.com/uptrace/bun"
+
 	"better/compute/model"
+	"better/compute/provider"
+	"better/compute/provideraccount"
 )
 
-// Claims gives what is known of the orders of the runs, in their order; nil for a run that named a machine.
-func (s *Service) Claims(_ context.Context, _ []*model.Bootstrap) ([]*model.BootstrapClaim, error) {
-	return nil, problem.New(problem.Internal, "")
+// Claims gives what is known of the order of each run, in one statement; nil for a run that named a machine. The runs are ones that this
+// Service returned to the caller, so nothing is decided again.
+func (s *Service) Claims(ctx context.Context, runs []*model.Bootstrap) ([]*model.BootstrapClaim, error) {
+	ids := make([]string, len(runs))
+	for i, r := range runs {
+		ids[i] = r.ID
+	}
+	var rows []*run
+	err := s.DB.NewSelect().Model(&rows).
+		Column("id", "operation_id", "order_intent", "order_intent_at", "order_attempt_at", "order_ref", "last_error").
+		Where("id IN (?)", bun.List(ids)).Scan(ctx)
+	if err != nil {
+		return nil, failed("reading orders", err)
+	}
+	byID := make(map[string]*run, len(rows))
+	for _, row := range rows {
+		byID[row.ID] = row
+	}
+	claims := make([]*model.BootstrapClaim, len(runs))
+	for i, r := range runs {
+		if row := byID[r.ID]; row != nil && r.OfferID != nil {
+			claims[i] = row.claim(r)
+		}
+	}
+	return claims, nil
 }
 
-// Candidates lists the machines that an order with an unknown outcome may have brought.
-func (s *Service) Candidates(_ context.Context, _ *model.BootstrapClaim) ([]*model.Machine, error) {
-	return nil, problem.New(problem.Internal, "")
+// claim is what people see of the order. A run whose order another one took over shows what it sent.
+func (r *run) claim(of *model.Bootstrap) *model.BootstrapClaim {
+	c := &model.BootstrapClaim{
+		OperationID: r.OperationID, OfferID: *of.OfferID, IntendedAt: at(r.OrderIntentAt), AttemptedAt: at(r.OrderAttemptAt),
+		OrderRef: r.OrderRef, LastError: r.LastError, Run: of,
+	}
+	if r.OrderIntent != nil {
+		c.OperationID, c.Price = r.OrderIntent.OperationID, r.OrderIntent.Price
+	}
+	return c
+}
+
+func at(t *time.Time) *model.Time {
+	if t == nil {
+		return nil
+	}
+	return &model.Time{Time: *t}
+}
+
+// Candidates lists those of the account's machines that no run and no host of anybody has, for whoever has to say what became of an order; none
+// unless the run waits for that. It asks the provider, for a caller who holds compute:providers:read on the account: errors as those of
+// the account's machines.
+func (s *Service) Candidates(ctx context.Context, c *model.BootstrapClaim) ([]*model.Machine, error) {
+	if deref(c.Run.WaitReason) != model.ClaimUncertain {
+		return []*model.Machine{}, nil
+	}
+	machines, err := s.Accounts.Machines(ctx, provideraccount.GetInput{TenantID: c.Run.TenantID, AccountID: c.Run.AccountID})
+	if err != nil {
+		return nil, err
+	}
+	keys, err := s.keysOf(ctx, c.Run, machines)
+	if err != nil {
+		return nil, err
+	}
+	all := make([]string, 0, len(keys))
+	for _, key := range keys {
+		all = append(all, key)
+	}
+	taken, err := reserved(ctx, s.DB.DB, all...)
+	if err != nil {
+		return nil, err
+	}
+	free := []*model.Machine{}
+	for _, m := range machines {
+		if !taken[keys[m.ID]] {
+			free = append(free, m)
+		}
+	}
+	return free, nil
+}
+
+// keysOf names the machines as reservations do. One that has no key cannot be reserved.
+func (s *Service) keysOf(ctx context.Context, r *model.Bootstrap, machines []*model.Machine) (map[string]string, error) {
+	account, err := s.Accounts.Account(ctx, s.DB.DB, r.TenantID, r.AccountID)
+	if err != nil {
+		return nil, err
+	}
+	client, err := s.Accounts.Open(ctx, account)
+	if err != nil {
+		return nil, provider.Problem(account.Provider, err)
+	}
+	b, ok := client.(provider.Bootstrapper)
+	if !ok {
+		return nil, fmt.Errorf("the client of %s is no Bootstrapper although its manifest says so", account.Provider)
+	}
+	keys := make(map[string]string, len(machines))
+	for _, m := range machines {
+		if key, err := b.MachineKey(m.ID); err == nil {
+			keys[m.ID] = key
+		}
+	}
+	return keys, nil
 }

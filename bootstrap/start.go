@@ -101,7 +101,7 @@ type plan struct {
 // plan checks what the deployment and the provider can do. It makes no call to the provider.
 func (s *Service) plan(ctx context.Context, runID, subject string, in model.BootstrapMachineInput) (*plan, error) {
 	if s.Options == nil {
-		return nil, problem.New(problem.InvalidConfig, "This server is not set up to bootstrap machines.")
+		return nil, notSetUp()
 	}
 	account, err := s.Accounts.Account(ctx, s.DB.DB, in.TenantID, in.AccountID)
 	if err != nil {
@@ -109,7 +109,7 @@ func (s *Service) plan(ctx context.Context, runID, subject string, in model.Boot
 	}
 	manifest, ok := s.Accounts.Manifest(account.Provider)
 	if !ok {
-		return nil, problem.New(problem.InvalidConfig, "This server does not have the provider %s.", account.Provider)
+		return nil, noProvider(account.Provider)
 	}
 	if err := supports(manifest, in.OfferID != nil); err != nil {
 		return nil, err
@@ -146,6 +146,19 @@ func supports(m provider.Manifest, order bool) error {
 	}
 	return problem.New(problem.Unsupported, "The provider %s cannot do this: it lacks %s.", m.Name, strings.Join(missing, " and ")).
 		With("missing", missing)
+}
+
+func notSetUp() error {
+	return problem.New(problem.InvalidConfig, "This server is not set up to bootstrap machines.")
+}
+
+func noProvider(name string) error {
+	return problem.New(problem.InvalidConfig, "This server does not have the provider %s.", name)
+}
+
+// machineInUse names nobody: it may be another tenant who has the machine.
+func machineInUse(machineID string) error {
+	return problem.New(problem.Conflict, "The machine is in another bootstrap, or is a host already.").With("machineId", machineID)
 }
 
 func (s *Service) machineKey(ctx context.Context, account *model.ProviderAccount, machineID string) (string, error) {
@@ -196,8 +209,7 @@ func (s *Service) create(ctx context.Context, tx bun.Tx, p *plan) (*run, error) 
 			return nil, err
 		}
 		if !got {
-			return nil, problem.New(problem.Conflict, "The machine is in another bootstrap, or is a host already.").
-				With("machineId", *r.MachineID)
+			return nil, machineInUse(*r.MachineID)
 		}
 	}
 	if err := announce(ctx, tx, r, p.change); err != nil {

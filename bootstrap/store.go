@@ -192,6 +192,50 @@ func holderOf(ctx context.Context, idb bun.IDB, key string) (holder, error) {
 	return heldByRun, nil
 }
 
+// reserved tells which of the machines somebody has, whoever it is.
+func reserved(ctx context.Context, idb bun.IDB, keys ...string) (map[string]bool, error) {
+	taken := map[string]bool{}
+	if len(keys) == 0 {
+		return taken, nil
+	}
+	var found []string
+	err := idb.NewRaw("SELECT machine_key FROM machine_reservations WHERE machine_key IN (?)", bun.List(keys)).Scan(ctx, &found)
+	if err != nil && !errors.Is(err, sql.ErrNoRows) {
+		return nil, failed("reading reservations", err)
+	}
+	for _, key := range found {
+		taken[key] = true
+	}
+	return taken, nil
+}
+
+// typicalRuns is how many runs say how long one takes, and fewRuns how many are too few to.
+const (
+	typicalRuns = 20
+	fewRuns     = 3
+)
+
+// typical is the median of how long the account's last runs took to join, of those that ordered or of those that did not; zero where there
+// are too few.
+func typical(ctx context.Context, idb bun.IDB, accountID string, ordered bool) (time.Duration, error) {
+	var last struct {
+		Runs   int   `bun:"runs"`
+		Median int64 `bun:"median"`
+	}
+	err := idb.NewRaw(`SELECT count(*) AS runs,
+			(coalesce(percentile_cont(0.5) WITHIN GROUP (ORDER BY extract(epoch FROM took)), 0) * 1000000)::bigint AS median
+		FROM (SELECT joined_at - created_at AS took FROM bootstraps
+			WHERE account_id = ? AND joined_at IS NOT NULL AND (offer_id IS NOT NULL) = ?
+			ORDER BY joined_at DESC LIMIT ?) AS newest`, accountID, ordered, typicalRuns).Scan(ctx, &last)
+	if err != nil {
+		return 0, failed("reading how long runs take", err)
+	}
+	if last.Runs < fewRuns {
+		return 0, nil
+	}
+	return time.Duration(last.Median) * time.Microsecond, nil
+}
+
 // unreserve gives back the machines of a run that needs none any more.
 func unreserve(ctx context.Context, tx bun.IDB, runID string) error {
 	_, err := tx.NewRaw("DELETE FROM machine_reservations WHERE bootstrap_id = ? AND host_id IS NULL", runID).Exec(ctx)

@@ -50,6 +50,11 @@ func (c *checklist) statuses(v []model.BootstrapStatus) {
 }
 
 func (c *checklist) start(in model.BootstrapMachineInput) {
+	c.plan(PlanInput{TenantID: in.TenantID, AccountID: in.AccountID, PoolID: in.PoolID, MachineID: in.MachineID, OfferID: in.OfferID})
+	c.name("idempotencyKey", in.IdempotencyKey)
+}
+
+func (c *checklist) plan(in PlanInput) {
 	c.tenant(in.TenantID)
 	c.id("accountId", "pacct", in.AccountID)
 	c.id("poolId", "pool", in.PoolID)
@@ -58,7 +63,6 @@ func (c *checklist) start(in model.BootstrapMachineInput) {
 	if (in.MachineID == nil) == (in.OfferID == nil) {
 		c.issues.Add("machineId", "give exactly one of machineId and offerId")
 	}
-	c.name("idempotencyKey", in.IdempotencyKey)
 }
 
 func (c *checklist) retry(in model.RetryBootstrapInput) {

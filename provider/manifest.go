@@ -23,6 +23,10 @@ type Manifest struct {
 	ListLag time.Duration
 	// ClaimLimit is how long delivery may take for each kind; zero means the default of the state machine.
 	ClaimLimit map[model.MachineKind]time.Duration
+	// Typical is how long it usually takes from the request until the agent has joined, for each kind; missing where that is not known.
+	Typical map[model.MachineKind]time.Duration
+	// Wipes says what a machine loses by being made a host, one sentence each; empty when it loses nothing.
+	Wipes []string
 	// Endpoints are the hosts that an `endpoint` in a config may name; empty allows none.
 	Endpoints []string
 }

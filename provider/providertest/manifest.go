@@ -20,6 +20,11 @@ func testManifest(t *testing.T, c Config) {
 	if m.SecretFields == nil {
 		t.Error("secretFields is nil, and would be null for callers")
 	}
+	for _, loss := range m.Wipes {
+		if strings.TrimSpace(loss) == "" || strings.ContainsAny(loss, "\n\t") {
+			t.Errorf("wipes has %q, which is no sentence", loss)
+		}
+	}
 	testCapabilities(t, m)
 	testSchema(t, c, m)
 }

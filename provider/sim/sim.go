@@ -47,6 +47,8 @@ func New(options Options) *Driver {
 			ClaimMode: model.ClaimToken,
 		},
 		ListLag:   5 * time.Second,
+		Typical:   map[model.MachineKind]time.Duration{model.VPS: 15 * time.Second, model.Metal: 15 * time.Second},
+		Wipes:     []string{"Everything on the machine: the cloud gives it a fresh disk."},
 		Endpoints: origins(options.Endpoints),
 	}}
 }

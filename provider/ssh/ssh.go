@@ -68,6 +68,8 @@ func (d *Driver) Manifest() provider.Manifest {
 			Offers: true, Machines: true, Order: true, Bootstrap: true, Release: true, Prices: true, LiveStock: true,
 			ClaimMode: model.ClaimLocal,
 		},
+		Typical: map[model.MachineKind]time.Duration{model.VPS: time.Minute, model.Metal: time.Minute},
+		Wipes:   []string{"An agent that is on the machine already, with its key and certificate. Nothing else is touched."},
 	}
 }
 

@@ -1,0 +1,81 @@
+package bootstrap
+
+import (
+	"testing"
+
+	"better/compute/internal/problem"
+	"better/compute/model"
+)
+
+func TestClaims(t *testing.T) {
+	t.Parallel()
+	b, uncertain := uncertainRun(t, false)
+	named, ready := b.start(b.machine("box", "k2")), b.start(b.offer("k3"))
+	b.driveToStatus(ready, model.Identifying)
+	var runs []*model.Bootstrap
+	for _, runID := range []string{named, uncertain, ready} {
+		r, err := b.service.Get(b.ctx, tenant, runID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		runs = append(runs, r)
+	}
+	claims, err := b.service.Claims(b.ctx, runs)
+	if err != nil || len(claims) != 3 {
+		t.Fatalf("Claims = %v, %v", claims, err)
+	}
+	if claims[0] != nil {
+		t.Errorf("a named machine has the claim %+v", claims[0])
+	}
+	c := claims[1]
+	if c.OperationID != operationID(uncertain) || c.OfferID != "small" || *c.Price.Hourly != "0.01" || c.IntendedAt == nil || c.AttemptedAt == nil ||
+		c.OrderRef != nil || c.LastError == "" {
+		t.Errorf("the uncertain claim is %+v", c)
+	}
+	if c := claims[2]; deref(c.OrderRef) == "" || c.LastError != "" {
+		t.Errorf("the claim of a run that has its machine is %+v", c)
+	}
+}
+
+// Only machines that nobody has are shown, only to whom may read the account, and only while somebody has to say.
+func TestCandidates(t *testing.T) {
+	t.Parallel()
+	b, runID := uncertainRun(t, true)
+	b.cloud.change(func() { b.cloud.boxes = []string{"taken", "free", "host"} })
+	b.start(b.machine("taken", "k2"))
+	host := b.start(b.machine("host", "k3"))
+	b.driveToStatus(host, model.Installed)
+	b.mustJoin(host)
+	candidates := func(runID string) []string {
+		t.Helper()
+		run, err := b.service.Get(b.ctx, tenant, runID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		claims, err := b.service.Claims(b.ctx, []*model.Bootstrap{run})
+		if err != nil {
+			t.Fatal(err)
+		}
+		machines, err := b.service.Candidates(b.ctx, claims[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		ids := []string{}
+		for _, m := range machines {
+			ids = append(ids, m.ID)
+		}
+		return ids
+	}
+	equal(t, "candidates", candidates(runID), []string{"free"})
+	run, err := b.service.Get(b.ctx, tenant, runID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = b.service.Candidates(as(t.Context(), "user:stranger"), &model.BootstrapClaim{Run: run})
+	wantCode(t, err, problem.Forbidden)
+
+	calls := b.cloud.count("machines")
+	certain := b.start(b.offer("k4"))
+	equal(t, "candidates of a run that nobody has to resolve", candidates(certain), []string{})
+	equal(t, "calls for it", b.cloud.count("machines"), calls)
+}
