@@ -108,6 +108,7 @@ func rightsCases() map[string]rightsCase {
 		"Query.pools":            {ofTenant, all + `{ pools(tenantId: $tenant) { nodes { id } } }`, "", "", allowed, unasked},
 		"Query.host":             {ofHost, one + `{ host(tenantId: $tenant, hostId: $id) { id } }`, "", "", no, no},
 		"Query.secrets":          {ofTenant, all + `{ secrets(tenantId: $tenant) { name } }`, "", "", no, unasked},
+		"Query.auditEvents":      {ofTenant, all + `{ auditEvents(tenantId: $tenant) { nodes { id } } }`, "", "", no, unasked},
 
 		"Mutation.createProviderAccount": {ofTenant, add + `{ createProviderAccount(input: {tenantId: $tenant, provider: "sim", name: "a"}) { replayed } }`, "", "", no, unasked},
 		"Mutation.updateProviderAccount": {ofAccount, change + `{ updateProviderAccount(input: {tenantId: $tenant, accountId: $id}) { providerAccount { id } } }`, "", "", no, no},
