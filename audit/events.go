@@ -41,7 +41,7 @@ type EventsInput struct {
 // Events lists what was done and refused, newest first, to a caller who holds compute:audit:read on the tenant, or without one on
 // the fleet. INVALID_INPUT, UNAUTHENTICATED or FORBIDDEN; UNAVAILABLE. To read leaves no row.
 func (s *Service) Events(ctx context.Context, in EventsInput) (*model.AuditEventConnection, error) {
-	if _, err := authz.Authenticated(ctx); err != nil {
+	if _, err := s.Authz.Authenticated(ctx); err != nil {
 		return nil, err
 	}
 	list, err := s.Cursors.List(ctx, "auditEvents", cursor.Optional(in.TenantID), filterParts(in.Filter)...)

@@ -53,9 +53,6 @@ func (a Actor) authenticated(now time.Time) bool {
 // question asks for all that decides about the actor.
 func (a Actor) question() question { return question{subjects: a.subjects(), credential: a.Credential} }
 
-// Authenticated finds the caller. UNAUTHENTICATED without one, or with one whose credential has ended.
-func Authenticated(ctx context.Context) (Actor, error) { return authenticatedAt(ctx, time.Now()) }
-
 func authenticatedAt(ctx context.Context, now time.Time) (Actor, error) {
 	actor, ok := ActorFrom(ctx)
 	if !ok || !actor.authenticated(now) {

@@ -15,7 +15,7 @@ import (
 // Node gives the run of that id, whichever tenant's it is, to a caller who holds compute:providers:read on its account; nil when it
 // is not there, not readable or no run's id. UNAUTHENTICATED or UNAVAILABLE.
 func (s *Service) Node(ctx context.Context, bootstrapID string) (*model.Bootstrap, error) {
-	if _, err := authz.Authenticated(ctx); err != nil {
+	if _, err := s.Authz.Authenticated(ctx); err != nil {
 		return nil, err
 	}
 	if !id.Valid("boot", bootstrapID) {

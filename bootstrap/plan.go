@@ -27,7 +27,7 @@ type PlanInput struct {
 // changes nothing, here or there. UNAUTHENTICATED, INVALID_INPUT, FORBIDDEN, or RATE_LIMITED when too many calls wait; what Start would
 // refuse is a red precondition and no error.
 func (s *Service) Plan(ctx context.Context, in PlanInput) (*model.BootstrapPlan, error) {
-	if _, err := authz.Authenticated(ctx); err != nil {
+	if _, err := s.Authz.Authenticated(ctx); err != nil {
 		return nil, err
 	}
 	var check checklist

@@ -33,7 +33,7 @@ func (s *Service) Get(ctx context.Context, tenantID, bootstrapID string) (*model
 // that is not there, or whose account the caller may not touch, gets the answer that the tenant gets, and nobody learns which
 // runs exist. Only when that is yes, it is NOT_FOUND.
 func (s *Service) find(ctx context.Context, p model.Permission, tenantID, bootstrapID string) (*run, error) {
-	if _, err := authz.Authenticated(ctx); err != nil {
+	if _, err := s.Authz.Authenticated(ctx); err != nil {
 		return nil, err
 	}
 	var check checklist
@@ -74,7 +74,7 @@ type PageQuery struct {
 // Page lists the tenant's runs whose accounts the caller holds compute:providers:read on, newest first. INVALID_INPUT, UNAUTHENTICATED,
 // or FORBIDDEN when there is no such account, or when AccountID names one that the caller may not read.
 func (s *Service) Page(ctx context.Context, q PageQuery) (*model.BootstrapConnection, error) {
-	if _, err := authz.Authenticated(ctx); err != nil {
+	if _, err := s.Authz.Authenticated(ctx); err != nil {
 		return nil, err
 	}
 	list, err := s.Cursors.List(ctx, "bootstraps", q.TenantID, cursor.Optional(q.AccountID), cursor.Optional(q.PoolID), setOf(q.Statuses))

@@ -6,7 +6,6 @@ import (
 	"github.com/uptrace/bun"
 
 	"better/compute/audit"
-	"better/compute/authz"
 	"better/compute/internal/problem"
 	"better/compute/model"
 )
@@ -22,7 +21,7 @@ const (
 // account. INVALID_INPUT, UNAUTHENTICATED, FORBIDDEN, NOT_FOUND, or INVALID_STATE unless the run waits with CLAIM_UNCERTAIN. Not
 // idempotent: once it is said, a repeat is INVALID_STATE.
 func (s *Service) ResolveClaim(ctx context.Context, in model.ResolveClaimInput) (*model.ResolveClaimPayload, error) {
-	if _, err := authz.Authenticated(ctx); err != nil {
+	if _, err := s.Authz.Authenticated(ctx); err != nil {
 		return nil, err
 	}
 	var check checklist

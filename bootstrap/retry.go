@@ -7,7 +7,6 @@ import (
 	"github.com/uptrace/bun"
 
 	"better/compute/audit"
-	"better/compute/authz"
 	"better/compute/internal/id"
 	"better/compute/internal/postgres"
 	"better/compute/internal/problem"
@@ -21,7 +20,7 @@ import (
 // A machine that was named is free once its cleanup is over. One that the run ordered can be had until giving it back has begun; then the
 // new run owns the order and the old one has nothing left to give back.
 func (s *Service) Retry(ctx context.Context, in model.RetryBootstrapInput) (*model.RetryBootstrapPayload, error) {
-	actor, err := authz.Authenticated(ctx)
+	actor, err := s.Authz.Authenticated(ctx)
 	if err != nil {
 		return nil, err
 	}

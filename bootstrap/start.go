@@ -28,7 +28,7 @@ var errReplay = errors.New("the run exists")
 // The other refusals, each only when those before it do not hold: INVALID_CONFIG, NOT_FOUND (account), UNSUPPORTED, NOT_FOUND,
 // INVALID_STATE and INVALID_INPUT of the pool, CONFLICT (machine in use). The run is driven by whichever replica gets to it first.
 func (s *Service) Start(ctx context.Context, in model.BootstrapMachineInput) (*model.BootstrapMachinePayload, error) {
-	actor, err := authz.Authenticated(ctx)
+	actor, err := s.Authz.Authenticated(ctx)
 	if err != nil {
 		return nil, err
 	}

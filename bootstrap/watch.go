@@ -97,7 +97,7 @@ type view struct {
 }
 
 func (w *Watcher) admit(ctx context.Context, in WatchInput) (*view, error) {
-	actor, err := authz.Authenticated(ctx)
+	actor, err := w.Runs.Authz.Authenticated(ctx)
 	if err != nil {
 		return nil, err
 	}

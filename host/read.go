@@ -36,7 +36,7 @@ func (s *Service) Get(ctx context.Context, in GetInput) (*model.Host, error) {
 // admitted reads a host for a caller who may do that to it. The tenant is decided on before the look-up, so that a refusal tells
 // nothing about what is there; the pool, which only the row names, after it.
 func (s *Service) admitted(ctx context.Context, in GetInput, p authz.Permission) (*model.Host, error) {
-	if _, err := authz.Authenticated(ctx); err != nil {
+	if _, err := s.authz.Authenticated(ctx); err != nil {
 		return nil, err
 	}
 	var issues problem.Issues
@@ -61,7 +61,7 @@ func (s *Service) admitted(ctx context.Context, in GetInput, p authz.Permission)
 // Page gives the pool's hosts, newest first, to a caller who holds compute:pools:read on it; a pool that is not there has none.
 // UNAUTHENTICATED, INVALID_INPUT or FORBIDDEN.
 func (s *Service) Page(ctx context.Context, in PageInput) (*model.HostConnection, error) {
-	if _, err := authz.Authenticated(ctx); err != nil {
+	if _, err := s.authz.Authenticated(ctx); err != nil {
 		return nil, err
 	}
 	removed := in.IncludeRemoved != nil && *in.IncludeRemoved
@@ -89,7 +89,7 @@ func (s *Service) Page(ctx context.Context, in PageInput) (*model.HostConnection
 // Node gives the host of that id, whichever tenant's it is, to a caller who holds compute:pools:read on its pool; nil when it is
 // not there, not readable or no host's id. UNAUTHENTICATED or UNAVAILABLE.
 func (s *Service) Node(ctx context.Context, hostID string) (*model.Host, error) {
-	if _, err := authz.Authenticated(ctx); err != nil {
+	if _, err := s.authz.Authenticated(ctx); err != nil {
 		return nil, err
 	}
 	if !id.Valid(idPrefix, hostID) {

@@ -55,7 +55,7 @@ func archiveIn(ctx context.Context, tx bun.Tx, tenantID, poolID string) (*model.
 
 // admit lets a caller through who is one, asks properly, and may do it to the pool.
 func (s *Service) admit(ctx context.Context, at GetInput, p authz.Permission) error {
-	if _, err := authz.Authenticated(ctx); err != nil {
+	if _, err := s.authz.Authenticated(ctx); err != nil {
 		return err
 	}
 	var issues problem.Issues

@@ -21,7 +21,7 @@ const (
 // Create stores a pool for a caller who holds compute:pools:manage on the tenant. UNAUTHENTICATED, INVALID_INPUT, FORBIDDEN, NOT_FOUND for an
 // account that is not the tenant's, or CONFLICT for a name that another pool has which is not archived. Not idempotent.
 func (s *Service) Create(ctx context.Context, in model.CreatePoolInput) (*model.CreatePoolPayload, error) {
-	if _, err := authz.Authenticated(ctx); err != nil {
+	if _, err := s.authz.Authenticated(ctx); err != nil {
 		return nil, err
 	}
 	if err := checkCreate(in); err != nil {

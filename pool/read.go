@@ -40,7 +40,7 @@ func (s *Service) Get(ctx context.Context, in GetInput) (*model.Pool, error) {
 // Page gives those of the tenant's pools that the caller holds compute:pools:read on, sorted by name in byte order, then id.
 // INVALID_INPUT, UNAUTHENTICATED, or FORBIDDEN when there is neither a grant on the tenant nor on a single pool.
 func (s *Service) Page(ctx context.Context, in PageInput) (*model.PoolConnection, error) {
-	if _, err := authz.Authenticated(ctx); err != nil {
+	if _, err := s.authz.Authenticated(ctx); err != nil {
 		return nil, err
 	}
 	list, err := s.cursors.List(ctx, "pools", in.TenantID, strconv.FormatBool(in.IncludeArchived))
@@ -67,7 +67,7 @@ func (s *Service) Page(ctx context.Context, in PageInput) (*model.PoolConnection
 // Node gives the pool of that id, whichever tenant's it is, to a caller who holds compute:pools:read on it; nil when it is not there,
 // not readable or no pool's id. UNAUTHENTICATED or UNAVAILABLE.
 func (s *Service) Node(ctx context.Context, poolID string) (*model.Pool, error) {
-	if _, err := authz.Authenticated(ctx); err != nil {
+	if _, err := s.authz.Authenticated(ctx); err != nil {
 		return nil, err
 	}
 	if !id.Valid(idPrefix, poolID) {

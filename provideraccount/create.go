@@ -28,7 +28,7 @@ const createAttempts = 5
 // CONFLICT for a name in use. Idempotent with a key: a repeat by the same caller gives the stored account as it is now, without a
 // second decision, and CONFLICT when it names another provider or name. A create that is refused stores nothing.
 func (s *Service) Create(ctx context.Context, in model.CreateProviderAccountInput) (*model.CreateProviderAccountPayload, error) {
-	actor, err := authz.Authenticated(ctx)
+	actor, err := s.authz.Authenticated(ctx)
 	if err != nil {
 		return nil, err
 	}

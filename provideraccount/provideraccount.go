@@ -57,7 +57,7 @@ func (s *Service) Close() { s.clients.close() }
 
 // Providers lists the providers that this server has a driver for, sorted by name, to any caller. UNAUTHENTICATED.
 func (s *Service) Providers(ctx context.Context) ([]*model.Provider, error) {
-	if _, err := authz.Authenticated(ctx); err != nil {
+	if _, err := s.authz.Authenticated(ctx); err != nil {
 		return nil, err
 	}
 	return s.registry.Providers(), nil

@@ -42,7 +42,7 @@ func (s *Service) Get(ctx context.Context, in GetInput) (*model.ProviderAccount,
 // List gives all of the tenant's accounts that the caller holds compute:providers:read on, sorted by name in byte order.
 // INVALID_INPUT, UNAUTHENTICATED, or FORBIDDEN when there is neither a grant on the tenant nor on a single account.
 func (s *Service) List(ctx context.Context, in ListInput) ([]*model.ProviderAccount, error) {
-	if _, err := authz.Authenticated(ctx); err != nil {
+	if _, err := s.authz.Authenticated(ctx); err != nil {
 		return nil, err
 	}
 	var issues problem.Issues
@@ -59,7 +59,7 @@ func (s *Service) List(ctx context.Context, in ListInput) ([]*model.ProviderAcco
 
 // Page is List by pages.
 func (s *Service) Page(ctx context.Context, in PageInput) (*model.ProviderAccountConnection, error) {
-	if _, err := authz.Authenticated(ctx); err != nil {
+	if _, err := s.authz.Authenticated(ctx); err != nil {
 		return nil, err
 	}
 	list, err := s.cursors.List(ctx, "providerAccounts", in.TenantID, cursor.Optional(in.Provider))
@@ -115,7 +115,7 @@ func (s *Service) ByIDs(ctx context.Context, tenantID string, ids []string) (map
 // Node gives the account of that id, whichever tenant's it is, to a caller who holds compute:providers:read on it; nil when it is not
 // there, not readable or no account's id. UNAUTHENTICATED or UNAVAILABLE.
 func (s *Service) Node(ctx context.Context, accountID string) (*model.ProviderAccount, error) {
-	if _, err := authz.Authenticated(ctx); err != nil {
+	if _, err := s.authz.Authenticated(ctx); err != nil {
 		return nil, err
 	}
 	if !id.Valid(idPrefix, accountID) {
@@ -136,7 +136,7 @@ func (s *Service) Node(ctx context.Context, accountID string) (*model.ProviderAc
 
 // admit lets a caller through who is one, asks properly, and may do it to the account.
 func (s *Service) admit(ctx context.Context, at GetInput, more problem.Issues, p authz.Permission) error {
-	if _, err := authz.Authenticated(ctx); err != nil {
+	if _, err := s.authz.Authenticated(ctx); err != nil {
 		return err
 	}
 	var issues problem.Issues

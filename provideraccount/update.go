@@ -15,7 +15,7 @@ import (
 // config counts as {}. Calls to the provider that begin later use the new config, in every replica. UNAUTHENTICATED, INVALID_INPUT,
 // FORBIDDEN, NOT_FOUND, or CONFLICT when the account has another version than ifVersion. Not idempotent: each counts.
 func (s *Service) Update(ctx context.Context, in model.UpdateProviderAccountInput) (*model.UpdateProviderAccountPayload, error) {
-	if _, err := authz.Authenticated(ctx); err != nil {
+	if _, err := s.authz.Authenticated(ctx); err != nil {
 		return nil, err
 	}
 	if err := checkUpdate(in); err != nil {

@@ -106,7 +106,7 @@ func (s *Service) List(ctx context.Context, tenantID string) ([]*model.Secret, e
 
 // admit lets a caller through who is one, asks properly, and may.
 func (s *Service) admit(ctx context.Context, issues problem.Issues, p authz.Permission, tenantID string) error {
-	if _, err := authz.Authenticated(ctx); err != nil {
+	if _, err := s.authz.Authenticated(ctx); err != nil {
 		return err
 	}
 	if err := issues.Err(); err != nil {
