@@ -69,6 +69,7 @@ const (
 	ofPool    kind = "pool"
 	ofRun     kind = "run"
 	ofHost    kind = "host"
+	ofToken   kind = "token"   // for the API
 	ofBinding kind = "binding" // of an account
 	ofNode    kind = "node"    // an account, by its id alone
 )
@@ -107,6 +108,7 @@ func rightsCases() map[string]rightsCase {
 		"Query.pool":             {ofPool, one + `{ pool(tenantId: $tenant, poolId: $id) { id } }`, "", "", no, no},
 		"Query.pools":            {ofTenant, all + `{ pools(tenantId: $tenant) { nodes { id } } }`, "", "", allowed, unasked},
 		"Query.host":             {ofHost, one + `{ host(tenantId: $tenant, hostId: $id) { id } }`, "", "", no, no},
+		"Query.apiTokens":        {ofTenant, all + `{ apiTokens(tenantId: $tenant) { nodes { id } } }`, "", "", no, unasked},
 		"Query.secrets":          {ofTenant, all + `{ secrets(tenantId: $tenant) { name } }`, "", "", no, unasked},
 		"Query.auditEvents":      {ofTenant, all + `{ auditEvents(tenantId: $tenant) { nodes { id } } }`, "", "", no, unasked},
 
@@ -122,6 +124,8 @@ func rightsCases() map[string]rightsCase {
 		"Mutation.removeHost":      {ofHost, change + `{ removeHost(input: {tenantId: $tenant, hostId: $id}) { host { id } } }`, "", "", no, no},
 		"Mutation.putSecret":       {ofTenant, add + `{ putSecret(input: {tenantId: $tenant, name: "a", value: "b"}) { secret { name } } }`, "", "", no, unasked},
 		"Mutation.deleteSecret":    {ofTenant, add + `{ deleteSecret(input: {tenantId: $tenant, name: "a"}) { deleted } }`, "", "", no, unasked},
+		"Mutation.createApiToken":  {ofTenant, add + `{ createApiToken(input: {tenantId: $tenant, name: "a"}) { token } }`, "", "", no, unasked},
+		"Mutation.revokeApiToken":  {ofToken, change + `{ revokeApiToken(input: {tenantId: $tenant, tokenId: $id}) { revoked } }`, "", "", no, unasked},
 		"Mutation.grantRole":       {ofBinding, `mutation($id: String!) { grantRole(input: ` + binding + `) { roleBinding { role } } }`, "", "", no, no},
 		"Mutation.revokeRole":      {ofBinding, `mutation($id: String!) { revokeRole(input: ` + binding + `) { revoked } }`, "", "", no, no},
 
@@ -187,7 +191,7 @@ func newIDs() map[kind]string {
 	account := id.New("pacct")
 	return map[kind]string{
 		ofAccount: account, ofNode: account, ofBinding: "compute-provider-account/" + account,
-		ofPool: id.New("pool"), ofRun: id.New("boot"), ofHost: id.New("host"),
+		ofPool: id.New("pool"), ofRun: id.New("boot"), ofHost: id.New("host"), ofToken: id.New("tok"),
 	}
 }
 
@@ -204,6 +208,11 @@ func insertAll(t *testing.T, d *deployment, tenant, name string, ids map[kind]st
 		{
 			`INSERT INTO hosts (id, tenant_id, pool_id, bootstrap_id, account_id, machine_id) VALUES ($1, $2, $3, $4, $5, 'm')`,
 			[]any{ids[ofHost], tenant, ids[ofPool], ids[ofRun], ids[ofAccount]},
+		},
+		{
+			`INSERT INTO api_tokens (id, tenant_id, name, subject, token_hash, created_by) SELECT $1, $2, $3, 'service:x', sha256($1::text::bytea), ''
+				WHERE $3 <> 'third'`, // tokens are never deleted
+			[]any{ids[ofToken], tenant, name},
 		},
 	} {
 		if _, err := d.db.Pool.Exec(t.Context(), s.query, s.args...); err != nil {
@@ -237,7 +246,7 @@ func (w *rightsWorld) otherTenant(t *testing.T, c rightsCase) {
 	case ofBinding: // an object that is not there is the fleet's
 		w.wantSame(t, c, w.tokens["owner"], w.tenant, problem.Forbidden, w.absent, w.foreign, w.deleted)
 		return
-	case ofAccount, ofPool, ofRun, ofHost:
+	case ofAccount, ofPool, ofRun, ofHost, ofToken:
 	}
 	w.wantSame(t, c, w.tokens["other"], w.tenant, problem.Forbidden, w.present, w.absent, w.foreign, w.deleted)
 	w.wantSame(t, c, w.tokens["owner"], w.tenant, problem.NotFound, w.absent, w.foreign, w.deleted)
