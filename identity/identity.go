@@ -97,11 +97,20 @@ func (a *Authenticator) judge(token string) (kind string, judge func(context.Con
 		return apiTokenKind, a.deps.Tokens.Authenticate
 	case a.deps.OIDC != nil && strings.Count(token, ".") == 2:
 		return openIDKind, a.deps.OIDC.Authenticate
-	case a.deps.Static != nil:
-		return staticKind, a.deps.Static
 	default:
-		return staticKind, func(context.Context, string) (authz.Actor, error) { return authz.Actor{}, Unknown }
+		return staticKind, a.static
 	}
+}
+
+func (a *Authenticator) static(ctx context.Context, token string) (authz.Actor, error) {
+	if a.deps.Static == nil {
+		return authz.Actor{}, Unknown
+	}
+	actor, err := a.deps.Static(ctx, token)
+	if err != nil {
+		return authz.Actor{}, Unknown
+	}
+	return actor, nil
 }
 
 // reasonOf makes a closed set of what the kinds answer.

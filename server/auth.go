@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"errors"
+	"log/slog"
 	"net/http"
 	"strings"
 
@@ -11,8 +12,8 @@ import (
 	"better/compute/internal/problem"
 )
 
-// Authenticator tells whose credential a token is. Any error means nobody's, and is not shown to the caller; a
-// problem.Error with the code UNAVAILABLE says that it cannot be told now.
+// Authenticator tells whose credential a token is. Any error means nobody's, and is logged and not shown to the caller, so it must say
+// nothing of the token; a problem.Error with the code UNAVAILABLE says that it cannot be told now.
 type Authenticator func(ctx context.Context, token string) (authz.Actor, error)
 
 // StaticToken is a credential from the configuration.
@@ -53,6 +54,7 @@ func (s *Server) authenticate(ctx context.Context, token string) (authz.Actor, e
 		return authz.Actor{}, err
 	}
 	if err != nil {
+		s.log.LogAttrs(ctx, slog.LevelInfo, "a credential was refused", slog.String("reason", err.Error()), slog.String("requestId", authz.RequestID(ctx)))
 		return authz.Actor{}, refused.Because(err)
 	}
 	if !actor.Expires.IsZero() && !s.now().Before(actor.Expires) {
