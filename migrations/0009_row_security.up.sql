@@ -79,18 +79,19 @@ CREATE POLICY tenants ON audit_log FOR SELECT TO compute_app USING (
     OR tenant_id = ANY ((SELECT nullif(nullif(current_setting('app.tenants', true), '*'), '')::text[])::text[]));
 CREATE POLICY anybody_adds ON audit_log FOR INSERT TO compute_app WITH CHECK (true);
 
--- A row without a tenant of its own is seen with its parent, whose own policy counts in the subquery.
+-- A row without a tenant of its own is seen with its parent, whose own policy counts in the subquery. The OFFSET keeps that a look-up for
+-- each row: the planner would else read all parents where it expects few.
 CREATE POLICY tenants ON bootstrap_transitions TO compute_app USING (
     (SELECT current_setting('app.tenants', true) = '*')
-    OR EXISTS (SELECT FROM bootstraps b WHERE b.id = bootstrap_id));
+    OR EXISTS (SELECT FROM bootstraps b WHERE b.id = bootstrap_id OFFSET 0));
 CREATE POLICY tenants ON inventory_claims TO compute_app USING (
     (SELECT current_setting('app.tenants', true) = '*')
-    OR EXISTS (SELECT FROM provider_accounts a WHERE a.id = account_id));
+    OR EXISTS (SELECT FROM provider_accounts a WHERE a.id = account_id OFFSET 0));
 
 -- A binding is seen with the tenant or the item that it is on; those of the fleet by who sees all.
 CREATE POLICY tenants ON role_bindings TO compute_app USING (
     (SELECT current_setting('app.tenants', true) = '*')
     OR object = ANY ((SELECT array_agg('compute-tenant/' || tenant)
         FROM unnest(nullif(nullif(current_setting('app.tenants', true), '*'), '')::text[]) AS tenant)::text[])
-    OR EXISTS (SELECT FROM provider_accounts a WHERE a.id = split_part(object, 'compute-provider-account/', 2))
-    OR EXISTS (SELECT FROM pools p WHERE p.id = split_part(object, 'compute-pool/', 2)));
+    OR EXISTS (SELECT FROM provider_accounts a WHERE a.id = split_part(object, 'compute-provider-account/', 2) OFFSET 0)
+    OR EXISTS (SELECT FROM pools p WHERE p.id = split_part(object, 'compute-pool/', 2) OFFSET 0));

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/uptrace/bun"
 )
 
 // Scope says whose rows a connection sees. The zero value sees no row of any tenant. Tables that belong to nobody are seen under
@@ -54,6 +55,15 @@ type scopeKey struct{}
 // from then on: a transaction keeps the scope under which it began.
 func WithScope(ctx context.Context, s Scope) context.Context {
 	return context.WithValue(ctx, scopeKey{}, s)
+}
+
+// Narrow makes the rest of tx see the rows of s alone: for a transaction that had to look across tenants before it writes for one
+// caller.
+func Narrow(ctx context.Context, tx bun.Tx, s Scope) error {
+	if _, err := tx.NewRaw("SELECT set_config(?, ?, true)", held, s.String()).Exec(ctx); err != nil {
+		return fmt.Errorf("narrowing whose rows a transaction sees: %w", err)
+	}
+	return nil
 }
 
 func explicitScope(ctx context.Context) (Scope, bool) {
