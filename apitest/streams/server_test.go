@@ -21,8 +21,9 @@ import (
 
 // server is a replica of `compute-api serve` on the database of a world.
 type server struct {
-	url string
-	pid int
+	url  string
+	pid  int
+	stop func() // asks it to end
 }
 
 // callers have a token each, by which they may follow the runs of the tenant.
@@ -80,7 +81,7 @@ func (w *world) startServer(t testing.TB, tokens []string) *server {
 	})
 	select {
 	case listen := <-log.listen:
-		return &server{url: "http://" + listen, pid: cmd.Process.Pid}
+		return &server{url: "http://" + listen, pid: cmd.Process.Pid, stop: func() { _ = cmd.Process.Signal(syscall.SIGTERM) }}
 	case err := <-ended:
 		gone = true
 		t.Fatalf("the server ended: %v; its log:\n%s", err, log.text())

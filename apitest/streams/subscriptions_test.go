@@ -228,6 +228,13 @@ func (c *crowd) begin() *round {
 	return r
 }
 
+// tellMany writes n events of a run at once.
+func (w *world) tellMany(t testing.TB, run, account string, n int) {
+	t.Helper()
+	w.exec(t, `INSERT INTO events (tenant_id, type, bootstrap_id, account_id, data)
+		SELECT ?, 'provider.bootstrap.progressed', ?, ?, '{"data": {"from": "claiming", "to": "identifying"}}' FROM generate_series(1, ?)`, tenant, run, account, n)
+}
+
 func (w *world) write(t testing.TB, run, account string) {
 	t.Helper()
 	err := event.Append(t.Context(), w.db.DB, event.Record{
@@ -400,8 +407,7 @@ func (r *floodReader) count() int {
 // write writes n events in one transaction.
 func (f *flood) write(n int) {
 	f.crowd.t.Helper()
-	f.crowd.exec(f.crowd.t, `INSERT INTO events (tenant_id, type, bootstrap_id, account_id, data)
-		SELECT ?, 'provider.bootstrap.progressed', ?, ?, '{"data": {"from": "claiming", "to": "identifying"}}' FROM generate_series(1, ?)`, tenant, f.run, f.account, n)
+	f.crowd.tellMany(f.crowd.t, f.run, f.account, n)
 	f.poured += n
 }
 
