@@ -87,6 +87,25 @@ torture-outbox: ## Lose, repeat or reorder no event: writers, readers and connec
 torture-streams: ## Open 5,000 subscriptions on one server; SEED repeats a run
 	go test ./apitest/streams -run 'TestSubscriptions' -count 1 -v -timeout 60m -subscriptions 5000 -seed $(or $(SEED),0)
 
+.PHONY: torture-bootstrap
+torture-bootstrap: ## Kill servers between any two writes, and mislead them: KILLS=300 BOOTSTRAPS=600 SEED=
+	KILLS=$(or $(KILLS),300) BOOTSTRAPS=$(or $(BOOTSTRAPS),600) go test ./apitest/torture -run '^TestBootstraps$$' -count 1 -v -timeout 180m
+
+.PHONY: torture-pauses
+torture-pauses: ## Stop servers at any point for longer than their leases: PAUSES=60 SEED=
+	PAUSES=$(or $(PAUSES),60) go test ./apitest/torture -run '^TestPauses$$' -count 1 -v -timeout 60m
+
+.PHONY: torture-joins
+torture-joins: ## Have many agents join with one token over two servers: TOKENS=100 ASKING=64 SEED=
+	TOKENS=$(or $(TOKENS),100) ASKING=$(or $(ASKING),64) go test ./apitest/torture -run '^TestJoins$$' -count 1 -v -timeout 60m
+
+.PHONY: torture-planted
+torture-planted: ## Plant bugs, one at a time, and see which test finds each
+	PLANTED=1 go test ./apitest/torture -run '^TestPlanted$$' -count 1 -v -timeout 60m
+
+.PHONY: torture
+torture: $(sort $(filter torture-%,$(shell sed -n 's/^\(torture-[a-z]*\):.*/\1/p' Makefile))) ## All of these, one after the other
+
 .PHONY: bench
 bench: build ## Load the server beside a bare handler and print the ratios
 	go run ./apitest/bench

@@ -26,12 +26,14 @@ type bug struct {
 func bugs() []bug {
 	return []bug{
 		{
-			name: "order before intent", file: "bootstrap/claim.go", pkg: "./bootstrap", test: "TestDeathAtEveryPoint|TestCancelDuringOrder|TestStoppedWorkerWritesNothing",
-			old: `	if err := r.write(ctx, w, fields{"order_attempt_at": now, "order_intent": &in}); err != nil {
-		return outcome{}, err
-	}
+			name: "order before intent", file: "bootstrap/orders.go", pkg: "./bootstrap", test: "TestOrderIsWrittenDownBeforeItIsSent",
+			old: `	set := fields{"order_attempt_at": now, "order_intent": &in}
 `,
-			new: `	w.OrderAttemptAt, w.OrderIntent = &w.Now, &in
+			new: `	set := fields{"order_attempt_at": now, "order_intent": &in}
+	if w.OrderAttemptAt == nil {
+		w.OrderAttemptAt, w.OrderIntent = &w.Now, &in
+		return 0, nil
+	}
 `,
 		},
 		{
