@@ -155,6 +155,9 @@ const (
 
 // decide walks from the object up to the fleet. One deny anywhere beats every grant.
 func decide(held []bindingsOf, p Permission, o Object) decision {
+	if !decides {
+		return granted
+	}
 	result := undecided
 	for _, name := range o.chain() {
 		for _, h := range held {

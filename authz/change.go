@@ -6,6 +6,8 @@ import (
 	"slices"
 
 	"github.com/uptrace/bun"
+
+	"better/compute/internal/postgres"
 )
 
 // policyChange is a change of bindings or roles that a caller asks for.
@@ -59,6 +61,10 @@ func (d *Decider) changeUnderLock(ctx context.Context, actor Actor, c policyChan
 		}
 		lack, err = c.lacks(ctx, tx, s.held)
 		if err != nil || lack != nil {
+			return err
+		}
+		// What was looked up had to cross tenants. What is written must not.
+		if err := postgres.Narrow(ctx, tx, scopeOf(s.held)); err != nil {
 			return err
 		}
 		changed, err = c.write(ctx, tx, actor)
