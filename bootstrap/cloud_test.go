@@ -160,6 +160,17 @@ func (c *client) FindClaim(ctx context.Context, op string) (found *provider.Clai
 	return found, err
 }
 
+func (c *client) Claims(ctx context.Context) (all []provider.OwnedMachine, err error) {
+	err = c.do(ctx, "claims", func() {
+		for op, m := range c.machines {
+			if !m.hidden && !m.released {
+				all = append(all, provider.OwnedMachine{OperationID: op, MachineID: m.id})
+			}
+		}
+	})
+	return all, err
+}
+
 func (c *client) Order(ctx context.Context, o provider.Order) (made *provider.Claim, err error) {
 	err = c.do(ctx, "order", func() {
 		idempotent := slices.Contains([]model.ClaimMode{model.ClaimToken, model.ClaimUniqueName, model.ClaimLocal}, c.mode)

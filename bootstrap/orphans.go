@@ -2,9 +2,23 @@ package bootstrap
 
 import (
 	"context"
+	"fmt"
 
+	"github.com/uptrace/bun"
+
+	"better/compute/audit"
+	"better/compute/authz"
+	"better/compute/internal/cursor"
+	"better/compute/internal/input"
+	"better/compute/internal/postgres"
 	"better/compute/internal/problem"
 	"better/compute/model"
+	"better/compute/provider"
+)
+
+const (
+	orphanPrefix  = "orph"
+	releaseAction = "releaseMachine"
 )
 
 // OrphansInput says which orphans to list.
@@ -15,12 +29,173 @@ type OrphansInput struct {
 	After     *string
 }
 
-// Orphans lists machines without an owner.
-func (s *Service) Orphans(_ context.Context, _ OrphansInput) (*model.OrphanConnection, error) {
-	return nil, problem.New(problem.Internal, "")
+// Orphans lists the machines that the sweep found without an owner, those that have one again included, newest first, of the accounts that
+// the caller holds compute:providers:read on. INVALID_INPUT, UNAUTHENTICATED, or FORBIDDEN when there is no such account, or when
+// AccountID names one that the caller may not read.
+func (s *Service) Orphans(ctx context.Context, in OrphansInput) (*model.OrphanConnection, error) {
+	if _, err := s.Authz.Authenticated(ctx); err != nil {
+		return nil, err
+	}
+	list, err := s.Cursors.List(ctx, "orphans", in.TenantID, cursor.Optional(in.AccountID))
+	if err != nil {
+		return nil, err
+	}
+	var check checklist
+	check.tenant(in.TenantID)
+	check.optionalID("accountId", "pacct", in.AccountID)
+	p := input.CheckPage(&check.issues, in.First, in.After, cursor.Decode[*place](list))
+	if err := check.err(); err != nil {
+		return nil, err
+	}
+	filter, err := s.readable(ctx, PageQuery{TenantID: in.TenantID, AccountID: in.AccountID})
+	if err != nil {
+		return nil, err
+	}
+	items, err := selectOrphans(ctx, s.DB.DB, filter, in, p)
+	if err != nil {
+		return nil, err
+	}
+	return model.NewConnection(items, p.First, p.After, cursor.Encode(list, placeOfOrphan)), nil
 }
 
-// ReleaseMachine gives an orphan back to its provider.
-func (s *Service) ReleaseMachine(_ context.Context, _ model.ReleaseMachineInput) (*model.ReleaseMachinePayload, error) {
-	return nil, problem.New(problem.Internal, "")
+func placeOfOrphan(o *model.Orphan) place {
+	return place{CreatedMicro: o.FirstSeenAt.UnixMicro(), ID: o.ID}
+}
+
+// ReleaseMachine has an orphan given back to its provider, on the word of a caller who holds compute:providers:manage on its account. The
+// machine is reserved from then on, so that nobody makes it a host meanwhile; it is given back within seconds, or as soon as the provider
+// lets it. UNAUTHENTICATED, INVALID_INPUT (also when the machine is not the orphan's), FORBIDDEN, NOT_FOUND, or INVALID_STATE when it is
+// not at the provider or has an owner again. Idempotent.
+func (s *Service) ReleaseMachine(ctx context.Context, in model.ReleaseMachineInput) (*model.ReleaseMachinePayload, error) {
+	actor, err := s.Authz.Authenticated(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var check checklist
+	check.tenant(in.TenantID)
+	check.id("orphanId", orphanPrefix, in.OrphanID)
+	check.name("machineId", in.MachineID)
+	if err := check.err(); err != nil {
+		return nil, err
+	}
+	found, err := s.findOrphan(ctx, in.TenantID, in.OrphanID)
+	if err != nil {
+		return nil, err
+	}
+	if found.MachineID != in.MachineID {
+		check.issues.Add("machineId", "must be the orphan's machine")
+		return nil, check.err()
+	}
+	key, err := s.orphanKey(ctx, found)
+	if err != nil {
+		return nil, err
+	}
+	// Whether somebody owns the machine does not stop at the tenants that the caller sees.
+	all := postgres.WithScope(ctx, postgres.AllTenants())
+	err = s.DB.RunInTx(all, func(ctx context.Context, tx bun.Tx) error {
+		found, err = askRelease(ctx, tx, found.ID, key, actor.Subject)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &model.ReleaseMachinePayload{Orphan: &found.Orphan}, nil
+}
+
+// findOrphan decides as find does: what the caller may not touch is answered like what is not there.
+func (s *Service) findOrphan(ctx context.Context, tenantID, orphanID string) (*orphan, error) {
+	o, err := loadOrphan(ctx, s.DB.DB, tenantID, orphanID)
+	if err != nil {
+		return nil, err
+	}
+	if o != nil {
+		held, err := s.Authz.Holds(ctx, model.ProvidersManage, authz.ProviderAccount(tenantID, o.AccountID))
+		if held || err != nil {
+			return o, err
+		}
+	}
+	if err := s.Authz.Check(ctx, model.ProvidersManage, authz.Tenant(tenantID)); err != nil {
+		return nil, err
+	}
+	return nil, noOrphan()
+}
+
+func noOrphan() error { return problem.New(problem.NotFound, "There is no such orphan.") }
+
+// orphanKey names the machine as reservations do; empty for one that cannot be reserved.
+func (s *Service) orphanKey(ctx context.Context, o *orphan) (string, error) {
+	account, err := s.Accounts.Account(ctx, s.DB.DB, o.TenantID, o.AccountID)
+	if err != nil {
+		return "", err
+	}
+	client, err := s.Accounts.Open(ctx, account)
+	if err != nil {
+		return "", provider.Problem(account.Provider, err)
+	}
+	b, ok := client.(provider.Bootstrapper)
+	if !ok {
+		return "", nil
+	}
+	key, err := b.MachineKey(o.MachineID)
+	if err != nil {
+		return "", nil //nolint:nilerr // nobody can reserve what has no key
+	}
+	return key, nil
+}
+
+// askRelease writes the person's word down, unless the machine has an owner by now.
+func askRelease(ctx context.Context, tx bun.Tx, orphanID, key, subject string) (*orphan, error) {
+	o, err := lockOrphan(ctx, tx, orphanID)
+	if err != nil {
+		return nil, err
+	}
+	if o == nil {
+		return nil, noOrphan()
+	}
+	if o.ReleaseAskedAt != nil {
+		return o, recordRelease(ctx, tx, audit.Replayed, o)
+	}
+	switch {
+	case o.Kind != model.OrphanNotOurs:
+		return nil, problem.New(problem.InvalidState, "The provider does not have the machine.").With("kind", o.Kind)
+	case o.ResolvedAt != nil:
+		return nil, owned()
+	}
+	free, err := unowned(ctx, tx, sweptAt{AccountID: o.AccountID}, []claimedMachine{{OwnedMachine: provider.OwnedMachine{
+		OperationID: deref(o.OperationID), MachineID: o.MachineID,
+	}, Key: key}})
+	if err != nil {
+		return nil, err
+	}
+	if len(free) == 0 {
+		return nil, owned()
+	}
+	if key != "" {
+		got, err := reserveForOrphan(ctx, tx, key, o.ID)
+		if err != nil {
+			return nil, err
+		}
+		if !got {
+			return nil, owned()
+		}
+	}
+	if o, err = markReleased(ctx, tx, o.ID, subject); err != nil {
+		return nil, err
+	}
+	return o, recordRelease(ctx, tx, audit.Allowed, o)
+}
+
+func owned() error {
+	return problem.New(problem.InvalidState, "The machine has an owner again, or is gone.")
+}
+
+func recordRelease(ctx context.Context, tx bun.Tx, outcome audit.Outcome, o *orphan) error {
+	err := audit.Record(ctx, tx, audit.Entry{
+		TenantID: o.TenantID, Action: releaseAction, Object: authz.ProviderAccount(o.TenantID, o.AccountID).String(), Outcome: outcome,
+		Details: map[string]any{"orphanId": o.ID, "machineId": o.MachineID, "operationId": deref(o.OperationID), "bootstrapId": deref(o.BootstrapID)},
+	})
+	if err != nil {
+		return fmt.Errorf("recording a release: %w", err)
+	}
+	return nil
 }

@@ -159,7 +159,7 @@ func reserve(ctx context.Context, tx bun.IDB, key, runID string) (bool, error) {
 		return false, failed("reserving a machine", err)
 	}
 	var owner string
-	err = tx.NewRaw("SELECT bootstrap_id FROM machine_reservations WHERE machine_key = ?", key).Scan(ctx, &owner)
+	err = tx.NewRaw("SELECT coalesce(bootstrap_id, '') FROM machine_reservations WHERE machine_key = ?", key).Scan(ctx, &owner)
 	if errors.Is(err, sql.ErrNoRows) {
 		return false, nil // its owner gave it back just now; the caller may ask again
 	}

@@ -79,12 +79,14 @@ func NewWorker(r *Reconciler, workers int) (*Worker, error) {
 
 // Start takes up work until Stop; a database that is away is waited for until ctx ends. Call it once.
 func (w *Worker) Start(ctx context.Context) error {
-	life, stop := context.WithCancel(context.WithoutCancel(ctx))
+	life, stop := context.WithCancel(everyTenant(context.WithoutCancel(ctx)))
 	w.stop = stop
 	for {
 		err := failed("starting the job worker", w.jobs.Start(life))
 		if err == nil {
-			w.sweeping.Go(func() { w.sweepLoop(life) })
+			w.sweeping.Go(func() { w.loop(life, "looking for bootstraps without a job", w.sweepRuns) })
+			w.sweeping.Go(func() { w.loop(life, "giving machines back on somebody's word", w.reconciler.releaseOrphans) })
+			w.sweeping.Go(func() { w.loop(life, "looking for machines without an owner", w.reconciler.sweepAccounts) })
 			return nil
 		}
 		if !problem.Is(err, problem.Unavailable) {
@@ -157,7 +159,8 @@ func (w *Worker) drives(ctx context.Context, j *river.Job[job]) (bool, error) {
 	return mine, nil
 }
 
-func (w *Worker) sweepLoop(ctx context.Context) {
+// loop does something again and again, and says when it could not.
+func (w *Worker) loop(ctx context.Context, what string, do func(context.Context) error) {
 	tick := time.NewTicker(jitter(sweepEvery, sweepEvery/4))
 	defer tick.Stop()
 	for {
@@ -166,10 +169,15 @@ func (w *Worker) sweepLoop(ctx context.Context) {
 			return
 		case <-tick.C:
 		}
-		if _, err := w.sweep(ctx); err != nil && !errors.Is(err, context.Canceled) {
-			w.log.WarnContext(ctx, "looking for bootstraps without a job failed", "error", err)
+		if err := do(ctx); err != nil && ctx.Err() == nil && !errors.Is(err, context.Canceled) {
+			w.log.WarnContext(ctx, what+" failed", "error", err)
 		}
 	}
+}
+
+func (w *Worker) sweepRuns(ctx context.Context) error {
+	_, err := w.sweep(ctx)
+	return err
 }
 
 // waiting are the states of a job that the queue will still take up by itself.

@@ -4,13 +4,11 @@ ALTER TABLE machine_reservations
     DROP COLUMN orphan_id,
     ALTER COLUMN bootstrap_id SET NOT NULL;
 DROP TABLE orphans;
-DROP INDEX hosts_account_machine_idx;
-DROP INDEX bootstraps_account_machine_idx;
 DROP INDEX bootstraps_joined_idx;
 DROP INDEX bootstraps_orders_idx;
 ALTER TABLE bootstraps DROP COLUMN retry_of;
 ALTER TABLE provider_accounts
-    DROP COLUMN sweep_at,
+    DROP COLUMN swept_at,
     DROP COLUMN refused_at,
     DROP COLUMN refused_stamp,
     DROP COLUMN last_check;

@@ -6,9 +6,9 @@ ALTER TABLE provider_accounts
     -- The breaker: what the account was at its provider when that refused its credentials. While it still is, no call goes out.
     ADD COLUMN refused_stamp text,
     ADD COLUMN refused_at timestamptz,
-    -- When the account's machines are next compared with ours.
-    ADD COLUMN sweep_at timestamptz NOT NULL DEFAULT now();
-CREATE INDEX provider_accounts_sweep_idx ON provider_accounts (sweep_at);
+    -- When the account's machines were last compared with ours.
+    ADD COLUMN swept_at timestamptz NOT NULL DEFAULT now();
+CREATE INDEX provider_accounts_swept_idx ON provider_accounts (swept_at);
 CREATE INDEX provider_accounts_refused_idx ON provider_accounts (refused_at) WHERE refused_at IS NOT NULL;
 
 ALTER TABLE bootstraps ADD COLUMN retry_of text COLLATE "C";
@@ -16,8 +16,6 @@ ALTER TABLE bootstraps ADD COLUMN retry_of text COLLATE "C";
 CREATE INDEX bootstraps_orders_idx ON bootstraps (tenant_id, order_attempt_at) WHERE order_attempt_at IS NOT NULL AND retry_of IS NULL;
 -- How long the last ones took.
 CREATE INDEX bootstraps_joined_idx ON bootstraps (account_id, joined_at DESC) WHERE joined_at IS NOT NULL;
-CREATE INDEX hosts_account_machine_idx ON hosts (account_id, machine_id);
-CREATE INDEX bootstraps_account_machine_idx ON bootstraps (live_account_id, machine_id) WHERE live_account_id IS NOT NULL;
 
 -- Machines without an owner on one of the two sides.
 CREATE TABLE orphans (

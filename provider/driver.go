@@ -9,6 +9,7 @@ import (
 	"context"
 	"encoding/json"
 	"io"
+	"regexp"
 	"time"
 
 	"better/compute/model"
@@ -95,9 +96,28 @@ type Orderer interface {
 	Release(ctx context.Context, operationID, machineID string) error
 }
 
+// Claimant is an Orderer that can tell of all machines which operation ordered each. It is what finds a machine that nobody knows
+// of any more. A driver whose claim mode is local has no use for it.
+type Claimant interface {
+	Orderer
+	// Claims lists every machine of the account that carries an operation id, in any order.
+	Claims(ctx context.Context) ([]OwnedMachine, error)
+}
+
+// OwnedMachine is a machine with the operation id that it carries.
+type OwnedMachine struct {
+	OperationID string
+	MachineID   string
+}
+
+var operationForm = regexp.MustCompile(`\Abcd-[0-9a-hjkmnp-tv-z]{26,52}\z`)
+
+// IsOperationID reports whether a name or label is an operation id of this server, or of another one like it.
+func IsOperationID(s string) bool { return operationForm.MatchString(s) }
+
 // Order is what to order.
 type Order struct {
-	// OperationID matches ^[a-z0-9-]{1,63}$, so that it can be a host name, a label or a client token.
+	// OperationID matches ^[a-z0-9-]{1,63}$, so that it can be a host name, a label or a client token; IsOperationID knows the server's.
 	OperationID string
 	OfferID     string
 }

@@ -1,6 +1,8 @@
 package providertest
 
 import (
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -89,6 +91,42 @@ func testConcurrentOrders(t *testing.T, a *Account, o provider.Orderer) {
 	if n := a.Sold(id); n != 1 {
 		t.Errorf("%d machines were sold to one operation", n)
 	}
+}
+
+// testClaims wants a driver that tells of all operations to tell of each that has a machine, and of none that gave it back.
+func testClaims(t *testing.T, a *Account) {
+	o, ok := a.Client.(provider.Claimant)
+	if !ok {
+		t.Skip("the driver does not list claims")
+	}
+	id := "bcd-" + strings.Repeat("0", 52)
+	carried := func() (machineIDs []string) {
+		claims, err := o.Claims(limit(t))
+		if err != nil {
+			t.Fatalf("claims: %v", err)
+		}
+		for _, c := range claims {
+			if !provider.IsOperationID(c.OperationID) || !idPattern.MatchString(c.MachineID) {
+				t.Errorf("the claim %+v", c)
+			}
+			if c.OperationID == id {
+				machineIDs = append(machineIDs, c.MachineID)
+			}
+		}
+		return machineIDs
+	}
+	if got := carried(); len(got) != 0 {
+		t.Errorf("before the order: %v", got)
+	}
+	if _, err := o.Order(limit(t), provider.Order{OperationID: id, OfferID: a.OfferID}); err != nil {
+		t.Fatalf("order: %v", err)
+	}
+	machineID := found(t, o, id, provider.ClaimReady).MachineID
+	await(t, "the claim in the list", func() bool { return slices.Equal(carried(), []string{machineID}) })
+	if err := o.Release(limit(t), id, machineID); err != nil {
+		t.Fatalf("release: %v", err)
+	}
+	await(t, "the end of the claim", func() bool { return len(carried()) == 0 })
 }
 
 func testReleaseOfAnothers(t *testing.T, a *Account) {

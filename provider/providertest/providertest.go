@@ -90,6 +90,7 @@ func Run(t *testing.T, c Config) {
 
 	for name, situation := range map[string]Situation{"plain": c.Plain, "odd ids": c.OddIDs} {
 		run(t, "order/"+name, situation, testOrder)
+		run(t, "claims/"+name, situation, testClaims)
 		run(t, "bootstrap/"+name, situation, testBootstrap)
 	}
 	run(t, "release of another's machine", c.Plain, testReleaseOfAnothers)

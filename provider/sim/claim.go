@@ -15,6 +15,32 @@ func (t cloudMachine) belongsTo(operationID string) bool {
 	return t.Name == operationID || t.Labels[operationLabel] == operationID
 }
 
+// operation is the operation that the machine carries; empty when it carries none.
+func (t cloudMachine) operation() string {
+	for _, mark := range []string{t.Labels[operationLabel], t.Name} {
+		if provider.IsOperationID(mark) {
+			return mark
+		}
+	}
+	return ""
+}
+
+// Claims lists the project's machines that carry an operation.
+func (c *client) Claims(ctx context.Context) ([]provider.OwnedMachine, error) {
+	machines, err := list[cloudMachine](ctx, c, "machines", nil)
+	if err != nil {
+		return nil, err
+	}
+	owned := []provider.OwnedMachine{}
+	for _, m := range machines {
+		id, ok := encodeID(m.ID)
+		if operation := m.operation(); ok && operation != "" {
+			owned = append(owned, provider.OwnedMachine{OperationID: operation, MachineID: id})
+		}
+	}
+	return owned, nil
+}
+
 // FindClaim looks for the operation's machine by its name, which the cloud keeps unique within a project.
 func (c *client) FindClaim(ctx context.Context, operationID string) (*provider.Claim, error) {
 	machines, err := list[cloudMachine](ctx, c, "machines", url.Values{"name": {operationID}})

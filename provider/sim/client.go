@@ -33,7 +33,7 @@ type client struct {
 
 var _ interface {
 	provider.Bootstrapper
-	provider.Orderer
+	provider.Claimant
 } = (*client)(nil)
 
 // Close lets the connections go.

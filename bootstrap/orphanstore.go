@@ -1,0 +1,207 @@
+package bootstrap
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/uptrace/bun"
+	"github.com/uptrace/bun/dialect/pgdialect"
+
+	"better/compute/authz"
+	"better/compute/internal/id"
+	"better/compute/internal/input"
+	"better/compute/internal/postgres"
+	"better/compute/model"
+	"better/compute/provider"
+)
+
+// orphan is the whole row.
+type orphan struct {
+	bun.BaseModel `bun:"table:orphans,alias:o"`
+	model.Orphan
+
+	ReleaseAskedAt *time.Time `bun:"release_asked_at"`
+	ReleaseAskedBy string     `bun:"release_asked_by"`
+	ReleaseAt      *time.Time `bun:"release_at"`
+	ReleaseAttempt int        `bun:"release_attempt"`
+	ReleaseError   string     `bun:"release_error"`
+}
+
+const orphanColumns = "o.id, o.tenant_id, o.account_id, o.kind, o.machine_id, o.operation_id, o.bootstrap_id, o.host_id, o.price, " +
+	"o.first_seen_at, o.last_seen_at, o.resolved_at"
+
+func selectOrphans(ctx context.Context, idb bun.IDB, f authz.Filter, in OrphansInput, p input.Page[*place]) ([]*model.Orphan, error) {
+	var items []*model.Orphan
+	query := f.Where(idb.NewSelect().Model(&items).ModelTableExpr("orphans AS o").ColumnExpr(orphanColumns), "o.account_id").
+		Where("o.tenant_id = ?", in.TenantID)
+	if in.AccountID != nil {
+		query = query.Where("o.account_id = ?", *in.AccountID)
+	}
+	if p.Place != nil {
+		query = query.Where("(o.first_seen_at, o.id) < (?, ?)", p.Place.createdAt(), p.Place.ID)
+	}
+	err := query.OrderExpr("o.first_seen_at DESC, o.id DESC").Limit(int64(p.First + 1)).Scan(ctx)
+	return items, failed("listing orphans", err)
+}
+
+// loadOrphan reads an orphan; nil when the tenant has none of the id.
+func loadOrphan(ctx context.Context, idb bun.IDB, tenantID, orphanID string) (*orphan, error) {
+	return oneOrphan(ctx, idb.NewSelect().Model((*orphan)(nil)).Where("id = ?", orphanID).Where("tenant_id = ?", tenantID))
+}
+
+// lockOrphan keeps an orphan as it is until the transaction ends; nil when it is gone.
+func lockOrphan(ctx context.Context, tx bun.IDB, orphanID string) (*orphan, error) {
+	return oneOrphan(ctx, tx.NewSelect().Model((*orphan)(nil)).Where("id = ?", orphanID).For("UPDATE"))
+}
+
+func oneOrphan(ctx context.Context, q *bun.SelectQuery) (*orphan, error) {
+	o := new(orphan)
+	err := q.Scan(ctx, o)
+	if errors.Is(err, sql.ErrNoRows) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, failed("reading an orphan", err)
+	}
+	return o, nil
+}
+
+func writeOrphan(ctx context.Context, idb bun.IDB, orphanID string, set fields) (*orphan, error) {
+	o := new(orphan)
+	err := set.apply(idb.NewUpdate().Model((*orphan)(nil))).Where("id = ?", orphanID).Returning("*").Scan(ctx, o)
+	if err != nil {
+		return nil, failed("writing an orphan", err)
+	}
+	return o, nil
+}
+
+func markReleased(ctx context.Context, tx bun.IDB, orphanID, subject string) (*orphan, error) {
+	return writeOrphan(ctx, tx, orphanID, fields{"release_asked_at": now, "release_asked_by": subject, "release_at": now})
+}
+
+// reserveForOrphan takes the machine for its release and reports whether it is the orphan's now.
+func reserveForOrphan(ctx context.Context, tx bun.IDB, key, orphanID string) (bool, error) {
+	res, err := tx.NewRaw("INSERT INTO machine_reservations (machine_key, orphan_id) VALUES (?, ?) ON CONFLICT (machine_key) DO NOTHING",
+		key, orphanID).Exec(ctx)
+	if err != nil {
+		return false, failed("reserving a machine", err)
+	}
+	n, err := res.RowsAffected()
+	return n == 1, failed("reserving a machine", err)
+}
+
+// endRelease ends what was begun for an orphan, and frees its machine.
+func endRelease(ctx context.Context, tx bun.IDB, orphanID string, set fields) error {
+	if _, err := writeOrphan(ctx, tx, orphanID, set.with(fields{"release_at": nil})); err != nil {
+		return err
+	}
+	_, err := tx.NewRaw("DELETE FROM machine_reservations WHERE orphan_id = ?", orphanID).Exec(ctx)
+	return failed("giving a reservation back", err)
+}
+
+// dueRelease takes the next orphan that is to be given back, and keeps other replicas from it for a while; nil when there is none.
+func dueRelease(ctx context.Context, idb bun.IDB, busy time.Duration) (*orphan, error) {
+	o := new(orphan)
+	err := idb.NewRaw(`UPDATE orphans SET release_at = ?, release_attempt = release_attempt + 1
+		WHERE id = (SELECT id FROM orphans WHERE release_at <= now() ORDER BY release_at LIMIT 1 FOR UPDATE SKIP LOCKED)
+		RETURNING *`, fromNow(busy)).Scan(ctx, o)
+	if errors.Is(err, sql.ErrNoRows) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, failed("looking for machines to give back", err)
+	}
+	return o, nil
+}
+
+// claimedMachine is a machine of an account, with the key that reservations know it by; empty when it has none.
+type claimedMachine struct {
+	provider.OwnedMachine
+	Key string
+}
+
+// sweptAt says of which account the provider was asked, when, and for how long its lists, and what was just being done, may be behind.
+type sweptAt struct {
+	AccountID string
+	Began     time.Time
+	Lag       time.Duration
+}
+
+// unowned finds those of the machines that belong to nobody: no run that is live or ended just now carries the operation id, no host came of
+// one, and nobody has reserved the machine. A machine whose run went through another account that is still there is that account's to tell
+// of. The run is the one that ordered the machine, where it is known.
+func unowned(ctx context.Context, idb bun.IDB, s sweptAt, machines []claimedMachine) ([]*model.Orphan, error) {
+	operations, ids, keys := make([]string, len(machines)), make([]string, len(machines)), make([]string, len(machines))
+	for i, m := range machines {
+		operations[i], ids[i], keys[i] = m.OperationID, m.MachineID, m.Key
+	}
+	var found []*model.Orphan
+	err := idb.NewRaw(`
+		SELECT m.machine_id, m.operation_id, b.id AS bootstrap_id, nullif(b.order_intent -> 'price', 'null') AS price
+		FROM unnest(?0::text[], ?1::text[], ?2::text[]) AS m (operation_id, machine_id, machine_key)
+		LEFT JOIN bootstraps AS b ON b.operation_id = m.operation_id
+		WHERE (b.id IS NULL OR b.live_account_id IS NULL AND b.updated_at <= ?3
+				AND (b.account_id = ?4 OR NOT EXISTS (SELECT FROM provider_accounts AS p WHERE p.id = b.account_id)))
+			AND NOT EXISTS (SELECT FROM hosts AS h WHERE h.bootstrap_id = b.id AND (h.removed_at IS NULL OR h.removed_at > ?3))
+			AND NOT EXISTS (SELECT FROM machine_reservations AS r WHERE r.machine_key = m.machine_key)`,
+		pgdialect.Array(operations), pgdialect.Array(ids), pgdialect.Array(keys), s.before(), s.AccountID).Scan(ctx, &found)
+	if err != nil && !errors.Is(err, sql.ErrNoRows) {
+		return nil, failed("looking for machines without an owner", err)
+	}
+	for _, o := range found {
+		o.Kind = model.OrphanNotOurs
+	}
+	return found, nil
+}
+
+// before is the time before which what ended is surely over. Without a sweep it is now.
+func (s sweptAt) before() any {
+	if s.Began.IsZero() {
+		return bun.Safe("now()")
+	}
+	return s.Began.Add(-s.Lag)
+}
+
+// vanished finds the account's hosts whose machine the provider does not list.
+func vanished(ctx context.Context, idb bun.IDB, s sweptAt, listed []string) ([]*model.Orphan, error) {
+	var found []*model.Orphan
+	err := idb.NewRaw(`SELECT h.machine_id, h.id AS host_id, h.bootstrap_id, b.operation_id FROM hosts AS h
+		JOIN bootstraps AS b ON b.id = h.bootstrap_id
+		WHERE h.account_id = ? AND h.removed_at IS NULL AND h.joined_at <= ? AND h.machine_id <> ALL (?::text[])`,
+		s.AccountID, s.before(), pgdialect.Array(listed)).Scan(ctx, &found)
+	if err != nil && !errors.Is(err, sql.ErrNoRows) {
+		return nil, failed("looking for hosts without a machine", err)
+	}
+	for _, o := range found {
+		o.Kind = model.OrphanNotThere
+	}
+	return found, nil
+}
+
+// keepOrphans writes down what a sweep found: an orphan that is open already was seen once more. One that was not found again has an owner by
+// now, or is gone, unless the list may just have left it out; one that is being given back is left to that.
+func keepOrphans(ctx context.Context, tx bun.IDB, s sweptAt, tenantID string, found []*model.Orphan, listed []string) error {
+	slices.SortFunc(found, func(a, b *model.Orphan) int { return strings.Compare(a.MachineID, b.MachineID) }) // two sweeps never wait in a circle
+	for _, o := range found {
+		o.ID, o.TenantID, o.AccountID = id.New(orphanPrefix), tenantID, s.AccountID
+		o.FirstSeenAt, o.LastSeenAt = model.NewTime(s.Began), model.NewTime(s.Began)
+		_, err := tx.NewInsert().Model(o).
+			On("CONFLICT (account_id, kind, machine_id) WHERE resolved_at IS NULL DO UPDATE").
+			Set("last_seen_at = greatest(orphan.last_seen_at, excluded.last_seen_at)").Exec(ctx)
+		if _, gone := postgres.ForeignKeyViolation(err); gone {
+			return nil // with its account
+		}
+		if err != nil {
+			return failed("writing an orphan", err)
+		}
+	}
+	_, err := tx.NewRaw(`UPDATE orphans SET resolved_at = now()
+		WHERE account_id = ? AND resolved_at IS NULL AND release_asked_at IS NULL AND last_seen_at < ?
+			AND (machine_id = ANY (?::text[]) OR last_seen_at < ?)`,
+		s.AccountID, s.Began, pgdialect.Array(listed), s.before()).Exec(ctx)
+	return failed("resolving orphans", err)
+}

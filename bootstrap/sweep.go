@@ -1,0 +1,202 @@
+package bootstrap
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/uptrace/bun"
+	"golang.org/x/sync/errgroup"
+
+	"better/compute/internal/postgres"
+	"better/compute/internal/problem"
+	"better/compute/model"
+	"better/compute/provider"
+	"better/compute/provideraccount"
+)
+
+const (
+	// accountsAtATime is how many accounts a replica compares at a time, and takes from the others at once.
+	accountsAtATime = 4
+	// releaseLag is how long one replica may take to give an orphan back before another one tries.
+	releaseLag = time.Minute
+)
+
+// sweepAccounts compares each account that is due with what its provider says it has. Any number of replicas may do so: each account
+// is taken by one of them.
+func (r *Reconciler) sweepAccounts(ctx context.Context) error {
+	for {
+		due, err := r.Accounts.TakeDue(ctx, r.Timing.Sweep, accountsAtATime)
+		if err != nil || len(due) == 0 {
+			return err
+		}
+		var group errgroup.Group
+		for _, account := range due {
+			group.Go(func() error { return r.sweepAccount(ctx, account) })
+		}
+		if err := group.Wait(); err != nil {
+			return err
+		}
+	}
+}
+
+// sweepAccount finds the machines of an account that one side has and the other does not know. It only reports. What is
+// listed was there when the provider was asked; who owns what is looked up afterwards, so a run that began meanwhile counts.
+func (r *Reconciler) sweepAccount(ctx context.Context, account *model.ProviderAccount) error {
+	at := sweptAt{AccountID: account.ID}
+	if err := r.DB.NewRaw("SELECT now()").Scan(ctx, &at.Began); err != nil {
+		return failed("reading the time", err)
+	}
+	stamp, err := r.Accounts.Stamp(ctx, r.DB.DB, account)
+	if err != nil {
+		return err
+	}
+	manifest, _ := r.Accounts.Manifest(account.Provider)
+	at.Lag = manifest.ListLag + r.Timing.ListMargin
+	machines, listed, err := r.survey(provideraccount.AtStamp(ctx, stamp), account)
+	if err != nil || machines == nil {
+		return r.unswept(ctx, account, err)
+	}
+	return r.DB.RunInTx(ctx, func(ctx context.Context, tx bun.Tx) error {
+		notOurs, err := unowned(ctx, tx, at, machines)
+		if err != nil {
+			return err
+		}
+		notThere, err := vanished(ctx, tx, at, listed)
+		if err != nil {
+			return err
+		}
+		return keepOrphans(ctx, tx, at, account.TenantID, append(notOurs, notThere...), listed)
+	})
+}
+
+// survey asks the provider for the machines that carry an operation, nil when it cannot tell, and for all machines.
+func (r *Reconciler) survey(ctx context.Context, account *model.ProviderAccount) (machines []claimedMachine, listed []string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, 2*r.Timing.Call)
+	defer cancel()
+	err = r.Accounts.Background(ctx, account, func(ctx context.Context, c provider.Client) error {
+		claimant, ok := c.(provider.Claimant)
+		if !ok {
+			return nil
+		}
+		all, err := c.Machines(ctx)
+		if err != nil {
+			return err
+		}
+		claims, err := claimant.Claims(ctx)
+		if err != nil {
+			return err
+		}
+		listed = make([]string, 0, len(all)+len(claims))
+		for _, m := range all {
+			listed = append(listed, m.ID)
+		}
+		machines = make([]claimedMachine, 0, len(claims))
+		for _, claim := range claims {
+			if !namePattern.MatchString(claim.MachineID) || !provider.IsOperationID(claim.OperationID) {
+				continue // no order of ours could have brought it
+			}
+			machines = append(machines, claimedMachine{OwnedMachine: claim, Key: keyOf(c, claim.MachineID)})
+			listed = append(listed, claim.MachineID)
+		}
+		return nil
+	})
+	return machines, listed, err
+}
+
+func keyOf(c provider.Client, machineID string) string {
+	b, ok := c.(provider.Bootstrapper)
+	if !ok {
+		return ""
+	}
+	key, err := b.MachineKey(machineID)
+	if err != nil {
+		return "" // nobody can have reserved it
+	}
+	return key
+}
+
+// unswept leaves an account whose provider does not answer to its next turn. What keeps all accounts from being swept is an error.
+func (r *Reconciler) unswept(ctx context.Context, account *model.ProviderAccount, err error) error {
+	if err == nil || problem.Is(err, problem.Unavailable) || ctx.Err() != nil {
+		return err
+	}
+	r.Log.DebugContext(ctx, "an account could not be swept", "account", account.ID, "error", err)
+	return nil
+}
+
+// releaseOrphans gives back what a person said, until nothing is due.
+func (r *Reconciler) releaseOrphans(ctx context.Context) error {
+	for {
+		o, err := dueRelease(ctx, r.DB.DB, releaseLag+2*r.Timing.Call)
+		if err != nil || o == nil {
+			return err
+		}
+		r.fault("releasing.taken")
+		if err := r.releaseOrphan(ctx, o); err != nil {
+			return err
+		}
+	}
+}
+
+func (r *Reconciler) releaseOrphan(ctx context.Context, o *orphan) error {
+	account, err := r.Accounts.Account(ctx, r.DB.DB, o.TenantID, o.AccountID)
+	if problem.Is(err, problem.NotFound) {
+		return nil // the orphan went with it
+	}
+	if err != nil {
+		return fmt.Errorf("reading the account of an orphan: %w", err)
+	}
+	err = r.giveOrphanBack(ctx, account, o)
+	r.fault("releasing.released")
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	switch {
+	case err == nil:
+		return r.endRelease(ctx, o, fields{"resolved_at": now, "release_error": ""})
+	case problem.Is(err, problem.Unavailable):
+		return err
+	case classed(err).Class == provider.IdentityChanged:
+		// The provider has another machine of that id: the word was about one that is not there.
+		return r.endRelease(ctx, o, fields{"release_asked_at": nil, "release_error": printable(classed(err).Message, maxMessage)})
+	}
+	wait := backoff(r.Timing.Cleanup, r.Timing.CleanupMax, o.ReleaseAttempt)
+	_, err = writeOrphan(ctx, r.DB.DB, o.ID, fields{"release_at": fromNow(wait), "release_error": printable(classed(err).Message, maxMessage)})
+	return err
+}
+
+var errStillThere error = provider.Errorf(provider.Conflict, "The provider still shows the machine.")
+
+// giveOrphanBack releases the machine by its operation, and believes it when the provider does not show it any more.
+func (r *Reconciler) giveOrphanBack(ctx context.Context, account *model.ProviderAccount, o *orphan) error {
+	ctx, cancel := context.WithTimeout(ctx, 2*r.Timing.Call)
+	defer cancel()
+	return r.Accounts.Background(ctx, account, func(ctx context.Context, c provider.Client) error {
+		orderer, ok := c.(provider.Orderer)
+		if !ok || o.OperationID == nil {
+			return errors.New("an orphan without an order")
+		}
+		if err := orderer.Release(ctx, *o.OperationID, o.MachineID); err != nil && classed(err).Class != provider.NotFound {
+			return err
+		}
+		claim, err := orderer.FindClaim(ctx, *o.OperationID)
+		if err == nil && claim != nil && claim.MachineID == o.MachineID {
+			return errStillThere
+		}
+		if err != nil && classed(err).Class != provider.NotFound {
+			return err
+		}
+		return nil
+	})
+}
+
+func (r *Reconciler) endRelease(ctx context.Context, o *orphan, set fields) error {
+	return r.DB.RunInTx(ctx, func(ctx context.Context, tx bun.Tx) error { return endRelease(ctx, tx, o.ID, set) })
+}
+
+// everyTenant is the context of work that is nobody's in particular.
+func everyTenant(ctx context.Context) context.Context {
+	return postgres.WithScope(ctx, postgres.AllTenants())
+}

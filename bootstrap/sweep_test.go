@@ -1,0 +1,378 @@
+package bootstrap
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"better/compute/internal/id"
+	"better/compute/internal/problem"
+	"better/compute/model"
+	"better/compute/provider"
+)
+
+// lose makes a machine at the provider that carries an operation of which nobody knows.
+func (b *bench) lose() (machineID string) {
+	b.t.Helper()
+	operation := operationID(id.Derive("boot", id.New("x")))
+	machineID = "m-" + operation[4:20]
+	b.cloud.change(func() { b.cloud.machines[operation] = &cloudMachine{id: machineID} })
+	return machineID
+}
+
+// sweepNow compares the account as if all that was done so far were long over.
+func (b *bench) sweepNow() {
+	b.t.Helper()
+	b.exec("UPDATE bootstraps SET updated_at = updated_at - interval '1 hour'")
+	b.exec("UPDATE hosts SET joined_at = joined_at - interval '1 hour', removed_at = removed_at - interval '1 hour'")
+	b.sweepAgain()
+}
+
+func (b *bench) sweepAgain() {
+	b.t.Helper()
+	b.exec("UPDATE provider_accounts SET swept_at = now() - interval '1 hour'")
+	if err := b.rec.sweepAccounts(b.t.Context()); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// orphans gives the open ones as "kind machine".
+func (b *bench) orphans() []string {
+	b.t.Helper()
+	open := []string{}
+	page, err := b.service.Orphans(b.ctx, OrphansInput{TenantID: tenant})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	for _, o := range page.Nodes() {
+		if o.ResolvedAt == nil {
+			open = append(open, string(o.Kind)+" "+o.MachineID)
+		}
+	}
+	return open
+}
+
+func (b *bench) orphan() *model.Orphan {
+	b.t.Helper()
+	page, err := b.service.Orphans(b.ctx, OrphansInput{TenantID: tenant})
+	if err != nil || len(page.Nodes()) == 0 {
+		b.t.Fatalf("Orphans = %v, %v", page, err)
+	}
+	return page.Nodes()[0]
+}
+
+func TestSweepFindsMachinesThatNobodyOwns(t *testing.T) {
+	t.Parallel()
+	b := setup(t, model.ClaimToken)
+	claiming, joined, cancelled, removed := b.start(b.offer("k1")), b.start(b.offer("k2")), b.start(b.offer("k3")), b.start(b.offer("k4"))
+	b.driveToStatus(claiming, model.Identifying)
+	for _, runID := range []string{joined, removed} {
+		b.driveToStatus(runID, model.Installed)
+		b.exec("UPDATE machine_reservations SET machine_key = 'scripted:' || ? WHERE bootstrap_id = ?", *b.row(runID).MachineID, runID)
+		b.joinAs(runID, *b.row(runID).MachineID)
+	}
+	b.driveToStatus(cancelled, model.Identifying)
+	b.cancel(cancelled)
+	b.driveToEnd(cancelled)
+	b.sweepNow()
+	equal(t, "orphans", b.orphans(), []string{})
+
+	lost := b.lose()
+	b.sweepNow()
+	equal(t, "orphans", b.orphans(), []string{"not-ours " + lost})
+	first := b.orphan()
+	if first.OperationID == nil || first.BootstrapID != nil || first.ResolvedAt != nil {
+		t.Errorf("the orphan is %+v", first)
+	}
+	b.sweepNow()
+	if again := b.orphan(); again.ID != first.ID || !again.LastSeenAt.After(first.LastSeenAt.Time) || !again.FirstSeenAt.Equal(first.FirstSeenAt.Time) {
+		t.Errorf("seen again it is %+v, and was %+v", again, first)
+	}
+	b.cloud.change(func() { b.cloud.machines[*first.OperationID].released = true })
+	b.sweepNow() // the list may have left it out
+	b.exec("UPDATE orphans SET last_seen_at = last_seen_at - interval '1 hour'")
+	b.sweepNow()
+	equal(t, "orphans after somebody removed it", b.orphans(), []string{})
+
+	// A host that was removed leaves a machine that costs money.
+	b.exec("UPDATE hosts SET removed_at = now() WHERE bootstrap_id = ?", removed)
+	b.exec("DELETE FROM machine_reservations WHERE bootstrap_id = ?", removed)
+	b.sweepAgain() // it was removed just now
+	equal(t, "orphans right after", b.orphans(), []string{})
+	b.sweepNow()
+	equal(t, "orphans after a host was removed", b.orphans(), []string{"not-ours " + *b.row(removed).MachineID})
+	if o := b.orphan(); deref(o.BootstrapID) != removed || o.Price == nil || *o.Price.Hourly != "0.01" {
+		t.Errorf("the orphan is %+v", o)
+	}
+	// Taken as a named machine it has an owner again.
+	b.start(b.machine(*b.row(removed).MachineID, "k5"))
+	b.sweepNow()
+	equal(t, "orphans after it was taken", b.orphans(), []string{})
+}
+
+// joinAs is join with the machine's id in the host.
+func (b *bench) joinAs(runID, machineID string) {
+	b.t.Helper()
+	b.mustJoin(runID)
+	b.exec("UPDATE hosts SET machine_id = ? WHERE bootstrap_id = ?", machineID, runID)
+}
+
+func TestSweepFindsHostsWithoutAMachine(t *testing.T) {
+	t.Parallel()
+	b := setup(t, model.ClaimToken)
+	b.cloud.boxes = []string{"box"}
+	ordered, named := b.start(b.offer("k1")), b.start(b.machine("box", "k2"))
+	for _, runID := range []string{ordered, named} {
+		b.driveToStatus(runID, model.Installed)
+		b.joinAs(runID, *b.row(runID).MachineID)
+	}
+	b.sweepNow()
+	equal(t, "orphans", b.orphans(), []string{})
+	machine := b.cloud.machines[operationID(ordered)]
+	b.cloud.change(func() { machine.hidden = true })
+	b.sweepNow()
+	equal(t, "orphans", b.orphans(), []string{"not-there " + machine.id})
+	o := b.orphan()
+	if deref(o.HostID) != *b.row(ordered).HostID || deref(o.BootstrapID) != ordered {
+		t.Errorf("the orphan is %+v", o)
+	}
+	_, err := b.service.ReleaseMachine(b.ctx, release(o))
+	wantCode(t, err, problem.InvalidState)
+	b.cloud.change(func() { machine.hidden = false })
+	b.sweepNow()
+	equal(t, "orphans when it is there again", b.orphans(), []string{})
+}
+
+// While runs are being driven, failed and cleaned up, whatever the sweep sees of them has an owner.
+func TestSweepTakesNoLiveRunsMachineForAnOrphan(t *testing.T) {
+	t.Parallel()
+	b := setup(t, model.ClaimToken)
+	b.work()
+	done := make(chan struct{})
+	var wg sync.WaitGroup
+	sweeps := 0
+	wg.Go(func() {
+		for ; ; sweeps++ {
+			select {
+			case <-done:
+				return
+			default:
+				b.sweepAgain()
+			}
+		}
+	})
+	for i := range 20 {
+		runID := b.start(b.offer(fmt.Sprint("k", i)))
+		b.await(runID, "installed", installed)
+		if i%2 == 0 {
+			b.mustJoin(runID)
+			continue
+		}
+		b.cancel(runID)
+		b.await(runID, "its end", func(r *run) bool { return r.Status == model.Failed && r.LiveAccountID == nil })
+	}
+	close(done)
+	wg.Wait()
+	var found int
+	if err := b.db.NewRaw("SELECT count(*) FROM orphans WHERE kind = 'not-ours'").Scan(t.Context(), &found); err != nil || found != 0 {
+		t.Errorf("%d machines of live runs were taken for orphans (%v)", found, err)
+	}
+	t.Logf("orphan-sweep sweeps=%d runs=20 false=%d", sweeps, found)
+}
+
+// An account is swept by one replica, at its time, and one that does not answer keeps no other back.
+func TestSweepsAreShared(t *testing.T) {
+	t.Parallel()
+	b := setup(t, model.ClaimToken)
+	for range 9 {
+		b.exec("INSERT INTO provider_accounts (id, tenant_id, provider, name, created_by) VALUES (?, ?, 'scripted', ?, 'test')",
+			id.New("pacct"), tenant, strings.ToLower(id.New("n")))
+	}
+	b.cloud.next("machines", failsWith(provider.Unavailable))
+	b.exec("UPDATE provider_accounts SET swept_at = now() - interval '1 hour'")
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			if err := NewReconciler(b.deps).sweepAccounts(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	equal(t, "lists read", []int{b.cloud.count("machines"), b.cloud.count("claims")}, []int{10, 9})
+}
+
+func release(o *model.Orphan) model.ReleaseMachineInput {
+	return model.ReleaseMachineInput{TenantID: o.TenantID, OrphanID: o.ID, MachineID: o.MachineID}
+}
+
+func TestReleaseChecks(t *testing.T) {
+	t.Parallel()
+	b := setup(t, model.ClaimToken)
+	b.lose()
+	b.sweepNow()
+	in := release(b.orphan())
+	_, err := b.service.ReleaseMachine(t.Context(), in)
+	wantCode(t, err, problem.Unauthenticated)
+	_, err = b.service.ReleaseMachine(b.ctx, model.ReleaseMachineInput{})
+	if issues := wantCode(t, err, problem.InvalidInput).Details["issues"].([]problem.Issue); len(issues) != 3 {
+		t.Errorf("issues = %v", issues)
+	}
+	b.grant("user:reader", "provider-viewer", "compute-tenant/"+tenant)
+	_, err = b.service.ReleaseMachine(as(t.Context(), "user:reader"), in)
+	wantCode(t, err, problem.Forbidden)
+	absent := in
+	absent.OrphanID = id.New("orph")
+	_, err = b.service.ReleaseMachine(b.ctx, absent)
+	wantCode(t, err, problem.NotFound)
+	slip := in
+	slip.MachineID = "m-other"
+	_, err = b.service.ReleaseMachine(b.ctx, slip)
+	wantCode(t, err, problem.InvalidInput)
+
+	// Somebody has made it his own since the sweep.
+	owner := b.start(b.machine(in.MachineID, "k"))
+	_, err = b.service.ReleaseMachine(b.ctx, in)
+	wantCode(t, err, problem.InvalidState)
+	b.cancel(owner)
+	b.driveToEnd(owner)
+	b.exec("UPDATE orphans SET resolved_at = now()")
+	_, err = b.service.ReleaseMachine(b.ctx, in)
+	wantCode(t, err, problem.InvalidState)
+	equal(t, "releases", b.cloud.count("release"), 0)
+}
+
+func TestReleaseOfAnOrphan(t *testing.T) {
+	t.Parallel()
+	b := setup(t, model.ClaimToken)
+	machineID := b.lose()
+	b.sweepNow()
+	in := release(b.orphan())
+	for range 2 {
+		p, err := b.service.ReleaseMachine(b.ctx, in)
+		if err != nil || p.Orphan.ID != in.OrphanID || p.Orphan.ResolvedAt != nil {
+			t.Fatalf("ReleaseMachine = %+v, %v", p, err)
+		}
+	}
+	// From here on nobody can take the machine, and the sweep leaves it alone.
+	_, err := b.service.Start(b.ctx, b.machine(machineID, "k"))
+	wantCode(t, err, problem.Conflict)
+	b.exec("UPDATE orphans SET last_seen_at = now() - interval '1 day'")
+	b.sweepNow()
+	equal(t, "orphans", b.orphans(), []string{"not-ours " + machineID})
+
+	releases := func() {
+		t.Helper()
+		b.exec("UPDATE orphans SET release_at = now() WHERE release_at IS NOT NULL")
+		if err := b.rec.releaseOrphans(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.cloud.next("release", failsWith(provider.Unavailable), fault{}, fault{})
+	b.cloud.next("find", fault{})
+	b.rec.Timing.Cleanup, b.rec.Timing.CleanupMax = time.Hour, time.Hour
+	releases()
+	equal(t, "orphans while the provider is away", b.orphans(), []string{"not-ours " + machineID})
+	releases()
+	equal(t, "orphans", b.orphans(), []string{})
+	equal(t, "released, leaked, reservations", []int{b.cloud.released, b.cloud.leaked(nil), b.orphanReservations()}, []int{1, 0, 0})
+	var outcomes []string
+	if err := b.db.NewRaw("SELECT outcome FROM audit_log WHERE action = 'releaseMachine' ORDER BY id").Scan(t.Context(), &outcomes); err != nil {
+		t.Fatal(err)
+	}
+	equal(t, "audit", outcomes, []string{"allowed", "replayed"})
+}
+
+func (b *bench) orphanReservations() (n int) {
+	b.t.Helper()
+	if err := b.db.NewRaw("SELECT count(*) FROM machine_reservations WHERE orphan_id IS NOT NULL").Scan(b.t.Context(), &n); err != nil {
+		b.t.Fatal(err)
+	}
+	return n
+}
+
+// The provider has the last word about what a machine is, and about whether it is gone.
+func TestReleaseThatTheProviderDoubts(t *testing.T) {
+	t.Parallel()
+	b := setup(t, model.ClaimToken)
+	machineID := b.lose()
+	b.sweepNow()
+	in := release(b.orphan())
+	if _, err := b.service.ReleaseMachine(b.ctx, in); err != nil {
+		t.Fatal(err)
+	}
+	b.rec.Timing.Cleanup, b.rec.Timing.CleanupMax = time.Hour, time.Hour
+	b.cloud.next("release", failsWith(provider.NotFound)) // of a machine that it still shows
+	if err := b.rec.releaseOrphans(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	equal(t, "orphans", b.orphans(), []string{"not-ours " + machineID})
+	b.cloud.next("release", failsWith(provider.IdentityChanged))
+	b.exec("UPDATE orphans SET release_at = now()")
+	if err := b.rec.releaseOrphans(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	equal(t, "orphans, reservations", []int{len(b.orphans()), b.orphanReservations()}, []int{1, 0})
+	if _, err := b.service.ReleaseMachine(b.ctx, in); err != nil {
+		t.Errorf("it cannot be said again: %v", err)
+	}
+}
+
+func TestOrphansGoWithTheirAccount(t *testing.T) {
+	t.Parallel()
+	b := setup(t, model.ClaimToken)
+	b.lose()
+	b.sweepNow()
+	if _, err := b.service.ReleaseMachine(b.ctx, release(b.orphan())); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.deps.Accounts.Delete(b.ctx, model.DeleteProviderAccountInput{TenantID: tenant, AccountID: b.account}); err != nil {
+		t.Fatal(err)
+	}
+	equal(t, "orphans, reservations", []int{len(b.orphans()), b.orphanReservations()}, []int{0, 0})
+	if err := b.rec.releaseOrphans(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestOrphansPage(t *testing.T) {
+	t.Parallel()
+	b := setup(t, model.ClaimToken)
+	for range 7 {
+		b.lose()
+	}
+	b.sweepNow()
+	in, seen := OrphansInput{TenantID: tenant, First: new(3), AccountID: &b.account}, map[string]bool{}
+	for {
+		page, err := b.service.Orphans(b.ctx, in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, o := range page.Nodes() {
+			seen[o.ID] = true
+		}
+		if !page.PageInfo.HasNextPage {
+			break
+		}
+		in.After = page.PageInfo.EndCursor
+	}
+	equal(t, "orphans", len(seen), 7)
+	in.AccountID = nil
+	_, err := b.service.Orphans(b.ctx, in) // a cursor of another list
+	wantCode(t, err, problem.InvalidInput)
+
+	second := b.secondAccount()
+	b.grant("user:single", "provider-viewer", "compute-provider-account/"+second)
+	page, err := b.service.Orphans(as(t.Context(), "user:single"), OrphansInput{TenantID: tenant})
+	if err != nil || len(page.Nodes()) != 0 {
+		t.Errorf("a caller with another account sees %v, %v", page, err)
+	}
+	_, err = b.service.Orphans(as(t.Context(), "user:single"), OrphansInput{TenantID: tenant, AccountID: &b.account})
+	wantCode(t, err, problem.Forbidden)
+	_, err = b.service.Orphans(as(t.Context(), "user:stranger"), OrphansInput{TenantID: tenant})
+	wantCode(t, err, problem.Forbidden)
+	_, err = b.service.Orphans(t.Context(), OrphansInput{TenantID: tenant})
+	wantCode(t, err, problem.Unauthenticated)
+}
