@@ -14,12 +14,12 @@ import (
 	"log/slog"
 	"mime"
 	"net/http"
-	"strconv"
 	"time"
 
 	"better/compute/authz"
 	"better/compute/bootstrap"
 	"better/compute/internal/problem"
+	"better/compute/internal/refusal"
 	"better/compute/model"
 	"better/compute/provideraccount"
 )
@@ -49,7 +49,7 @@ func (s *Service) Handler() http.Handler {
 	mux := http.NewServeMux()
 	for name, method := range s.methods() {
 		mux.Handle("POST /api/compute/providerAccounts/"+name, method)
-		mux.Handle("/api/compute/providerAccounts/"+name, s.wrongMethod("POST"))
+		mux.Handle("/api/compute/providerAccounts/"+name, wrongMethod("POST"))
 	}
 	mux.HandleFunc("GET /api/compute/openapi.json", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
@@ -171,10 +171,10 @@ func (s *Service) read(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	return body, nil
 }
 
-func (s *Service) wrongMethod(allow string) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+func wrongMethod(allow string) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Allow", allow)
-		s.write(w, r, http.StatusMethodNotAllowed, envelope(problem.New(problem.InvalidInput, "This path takes %s only.", allow)))
+		refusal.WriteStatus(w, http.StatusMethodNotAllowed, problem.New(problem.InvalidInput, "This path takes %s only.", allow))
 	})
 }
 
@@ -185,21 +185,7 @@ func (s *Service) fail(w http.ResponseWriter, r *http.Request, err error) {
 		s.Log.ErrorContext(r.Context(), "request failed", "requestId", authz.RequestID(r.Context()), "path", r.URL.Path, "error", err)
 		p = p.With("requestId", authz.RequestID(r.Context()))
 	}
-	if after, ok := p.Details["retryAfterSeconds"].(int); ok && p.Code == problem.RateLimited {
-		w.Header().Set("Retry-After", strconv.Itoa(after))
-	}
-	if p.Code == problem.Unauthenticated {
-		w.Header().Set("WWW-Authenticate", "Bearer")
-	}
-	s.write(w, r, p.Code.HTTPStatus(), envelope(p))
-}
-
-func envelope(p *problem.Error) any {
-	details := p.Details
-	if details == nil {
-		details = map[string]any{}
-	}
-	return map[string]any{"error": map[string]any{"code": p.Code, "message": p.Message, "details": details}}
+	refusal.Write(w, p)
 }
 
 func (s *Service) write(w http.ResponseWriter, r *http.Request, status int, v any) {

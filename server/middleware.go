@@ -12,7 +12,6 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -22,6 +21,7 @@ import (
 
 	"better/compute/authz"
 	"better/compute/internal/problem"
+	"better/compute/internal/refusal"
 )
 
 // bodyTime is how long a request body may take to arrive.
@@ -247,12 +247,7 @@ func (s *Server) chargeCall(next http.Handler) http.Handler {
 // refuse answers an error in the form of the interface that was called, with the status of its code.
 func (s *Server) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	prob := problem.From(err)
-	if prob.Code == problem.Unauthenticated {
-		w.Header().Set("WWW-Authenticate", "Bearer")
-	}
-	if seconds, ok := prob.Details["retryAfterSeconds"].(int); ok && prob.Code == problem.RateLimited {
-		w.Header().Set("Retry-After", strconv.Itoa(seconds))
-	}
+	refusal.Headers(w, prob)
 	s.fail(w, r, prob.Code.HTTPStatus(), prob)
 }
 
@@ -266,12 +261,7 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, status int, err er
 		writeResponse(w, status, media, &graphql.Response{Errors: gqlerror.List{s.presenter.present(r.Context(), err)}})
 		return
 	}
-	prob := problem.From(err)
-	details := prob.Details
-	if details == nil {
-		details = map[string]any{}
-	}
-	writeJSON(w, status, map[string]any{"error": map[string]any{"code": prob.Code, "message": prob.Message, "details": details}})
+	refusal.WriteStatus(w, status, problem.From(err))
 }
 
 func writeJSON(w http.ResponseWriter, status int, v any) {

@@ -28,6 +28,7 @@ var may = map[string][]string{
 	"provider/sim/cloud":         {}, // a cloud of its own, reached over HTTP alone
 
 	// Plumbing.
+	"internal/refusal":         {"internal/problem"},
 	"internal/input":           {"internal/id", "internal/problem"},
 	"internal/pki":             {"internal/problem"},
 	"internal/postgres":        {"internal/problem", "migrations"},
@@ -65,8 +66,8 @@ var may = map[string][]string{
 	"resolvers": {
 		"graph", "model", "authz", "audit", "apitoken", "internal/problem", "provideraccount", "bootstrap", "host", "pool", "secret",
 	},
-	"rest":   {"model", "authz", "internal/problem", "internal/strictjson", "provideraccount", "bootstrap"},
-	"server": {"graph", "model", "authz", "internal/problem", "internal/strictjson"},
+	"rest":   {"model", "authz", "internal/problem", "internal/refusal", "internal/strictjson", "provideraccount", "bootstrap"},
+	"server": {"graph", "model", "authz", "internal/problem", "internal/refusal", "internal/strictjson"},
 
 	// Programs and whole-server tests. compute-api alone names drivers.
 	"cmd/bcd":         {"agent"},
