@@ -99,6 +99,10 @@ torture-pauses: ## Stop servers at any point for longer than their leases: PAUSE
 torture-joins: ## Have many agents join with one token over two servers: TOKENS=100 ASKING=64 SEED=
 	TOKENS=$(or $(TOKENS),100) ASKING=$(or $(ASKING),64) go test ./apitest/torture -run '^TestJoins$$' -count 1 -v -timeout 60m
 
+.PHONY: torture-histories
+torture-histories: ## Check that calls with keys are linearizable while servers die: HISTORIES=20 CALLS=1000 SEED=
+	HISTORIES=$(or $(HISTORIES),20) CALLS=$(or $(CALLS),1000) go test ./apitest/torture -run '^TestHistories$$' -count 1 -v -timeout 60m
+
 .PHONY: torture-planted
 torture-planted: ## Plant bugs, one at a time, and see which test finds each
 	PLANTED=1 go test ./apitest/torture -run '^TestPlanted$$' -count 1 -v -timeout 60m

@@ -2,8 +2,10 @@ package bootstrap
 
 import (
 	"testing"
+	"time"
 
 	"better/compute/model"
+	"better/compute/provider"
 )
 
 // A worker that dies after a machine was given back, and before that was written down, leaves no question: which machine it was is known,
@@ -47,6 +49,27 @@ func TestReleaseOfAWrongIDIsNoRelease(t *testing.T) {
 			b.cloud.change(func() { m.id = right })
 		}
 	}
+	equal(t, "cleanup", b.driveToEnd(runID).Cleanup, model.CleanupReleased)
+	equal(t, "leaked", b.cloud.leaked(nil), 0)
+}
+
+// An order without an answer that no list shows yet may be there all the same: as long as lists lag it is not given up.
+func TestReleaseIsSoughtAsLongAsListsLag(t *testing.T) {
+	t.Parallel()
+	b := setup(t, model.ClaimToken)
+	b.rec.Timing.ListMargin = time.Hour
+	b.cloud.next("order", failsAfter(provider.UnknownOutcome))
+	runID := b.start(b.offer("k"))
+	b.driveTo(runID, "an order", func(r *run) bool { return r.ordered() })
+	m := b.cloud.machines[b.row(runID).OperationID]
+	b.cloud.change(func() { m.hidden = true })
+	b.cancel(runID)
+	b.driveToStatus(runID, model.Failed)
+	for range 5 {
+		b.step(runID)
+	}
+	equal(t, "cleanup", b.row(runID).Cleanup, model.CleanupReleasing)
+	b.cloud.change(func() { m.hidden = false })
 	equal(t, "cleanup", b.driveToEnd(runID).Cleanup, model.CleanupReleased)
 	equal(t, "leaked", b.cloud.leaked(nil), 0)
 }

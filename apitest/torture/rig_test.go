@@ -63,14 +63,16 @@ type rig struct {
 	dir      string
 	db       *postgres.DB // as the owner of the tables
 	cloudURL string
-	replicas []*replica
-	front    *front
-	http     *http.Client
-	accounts []account
-	offer    string
-	armed    int
-	turn     atomic.Int64
-	runs     sync.Map // run id: account
+	// killCloud leaves the servers without a provider.
+	killCloud func()
+	replicas  []*replica
+	front     *front
+	http      *http.Client
+	accounts  []account
+	offer     string
+	armed     int
+	turn      atomic.Int64
+	runs      sync.Map // run id: account
 }
 
 // newRig starts everything. Each of the tenants has two accounts and a pool.
@@ -176,6 +178,7 @@ func (r *rig) startCloud() {
 		"--agent", program(r.t, "joiner"), "--delay", "30ms",
 	}}
 	p.start()
+	r.killCloud = p.kill
 	r.t.Cleanup(p.kill)
 	await(r.t, "the cloud listens", func() bool {
 		conn, err := net.Dial("tcp", address)
