@@ -83,11 +83,15 @@ func loadRoles(policy string) (*roles, error) {
 	}
 	r := &roles{builtIn: map[string]*role{}, defined: defined}
 	for _, rule := range rules {
-		if name := rule[0]; r.builtIn[name] == nil {
-			if r.builtIn[name], err = askCasbin(enforcer, name); err != nil {
-				return nil, err
-			}
+		name := rule[0]
+		if r.builtIn[name] != nil {
+			continue
 		}
+		may, err := askCasbin(enforcer, name)
+		if err != nil {
+			return nil, err
+		}
+		r.builtIn[name] = &role{may: may}
 	}
 	return r, nil
 }
@@ -104,16 +108,16 @@ func newEnforcer(policy string) (*casbin.Enforcer, error) {
 	return enforcer, nil
 }
 
-func askCasbin(enforcer *casbin.Enforcer, name string) (*role, error) {
-	r := &role{may: map[Permission]bool{}}
+func askCasbin(enforcer *casbin.Enforcer, name string) (map[Permission]bool, error) {
+	may := map[Permission]bool{}
 	for _, p := range AllPermissions() {
 		yes, err := enforcer.Enforce(name, string(p))
 		if err != nil {
 			return nil, fmt.Errorf("asking Casbin whether %s has %s: %w", name, p, err)
 		}
-		r.may[p] = yes
+		may[p] = yes
 	}
-	return r, nil
+	return may, nil
 }
 
 // find gives the role of that name: the built-in one, or what the definition says; nil when there is neither.
@@ -145,16 +149,16 @@ func judge(name string, definition []string) (*role, error) {
 			fmt.Fprintf(&policy, "p, %s, %s, allow\n", name, p)
 		}
 	}
+	made := &role{defined: slices.Clone(definition)}
+	if policy.Len() == 0 {
+		return made, nil // Casbin reads no empty policy
+	}
 	enforcer, err := newEnforcer(policy.String())
 	if err != nil {
 		return nil, err
 	}
-	made, err := askCasbin(enforcer, name)
-	if err != nil {
-		return nil, err
-	}
-	made.defined = slices.Clone(definition)
-	return made, nil
+	made.may, err = askCasbin(enforcer, name)
+	return made, err
 }
 
 // builtInNames are sorted.

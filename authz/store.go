@@ -20,7 +20,8 @@ func (d *Decider) readPolicy(ctx context.Context, idb bun.IDB, q question) (snap
 	now := d.now()
 	var rows []policyRow
 	err := idb.NewRaw(`SELECT v.version,
-			(SELECT coalesce(extract(epoch FROM expires_at - clock_timestamp())::float8, 'Infinity') FROM api_tokens WHERE id = ? AND revoked_at IS NULL) AS token_seconds,
+			(SELECT coalesce(extract(epoch FROM expires_at)::float8 - extract(epoch FROM clock_timestamp())::float8, 'Infinity')
+				FROM api_tokens WHERE id = ? AND revoked_at IS NULL) AS token_seconds,
 			coalesce(b.subject, '') AS subject, coalesce(b.role, '') AS role, coalesce(b.object, '') AS object, coalesce(b.effect, '') AS effect,
 			r.permissions, coalesce(CASE split_part(b.object, '/', 1)
 				WHEN ? THEN (SELECT tenant_id FROM provider_accounts WHERE id = split_part(b.object, '/', 2))
@@ -139,14 +140,7 @@ func writeAudited(ctx context.Context, tx bun.Tx, by, action, tenantID string, b
 // selectBindings reads one binding more than the page has: those on the tenant and its items, or without a tenant those on the fleet.
 func selectBindings(ctx context.Context, idb bun.IDB, at Object, subject *Subject, hidden []string, p input.Page[model.RoleBinding]) ([]*model.RoleBinding, error) {
 	bindings := []*model.RoleBinding{}
-	q := idb.NewSelect().Model(&bindings).OrderExpr("object, subject, role, effect").Limit(int64(p.First + 1))
-	if tenantID := at.TenantID(); tenantID == "" {
-		q.Where("object = ?", at.String())
-	} else {
-		q.Where(`object IN (SELECT ?::text UNION ALL SELECT ? || id FROM provider_accounts WHERE tenant_id = ?
-			UNION ALL SELECT ? || id FROM pools WHERE tenant_id = ?)`,
-			at.String(), itemName(ProviderAccounts, ""), tenantID, itemName(Pools, ""), tenantID)
-	}
+	q := bindingsOn(idb, at).Model(&bindings).OrderExpr("object, subject, role, effect").Limit(int64(p.First + 1))
 	if subject != nil {
 		q.Where("subject = ?", *subject)
 	}
@@ -160,6 +154,16 @@ func selectBindings(ctx context.Context, idb bun.IDB, at Object, subject *Subjec
 		return nil, postgres.Translate(fmt.Errorf("listing role bindings: %w", err))
 	}
 	return bindings, nil
+}
+
+func bindingsOn(idb bun.IDB, at Object) *bun.SelectQuery {
+	tenantID := at.TenantID()
+	if tenantID == "" {
+		return idb.NewSelect().Where("object = ?", at.String())
+	}
+	return idb.NewSelect().Where(`object IN (SELECT ?::text UNION ALL SELECT ? || id FROM provider_accounts WHERE tenant_id = ?
+		UNION ALL SELECT ? || id FROM pools WHERE tenant_id = ?)`,
+		at.String(), itemName(ProviderAccounts, ""), tenantID, itemName(Pools, ""), tenantID)
 }
 
 func outcomeOf(changed bool) journal.Outcome {
