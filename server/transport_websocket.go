@@ -19,6 +19,9 @@ import (
 
 const socketSubprotocol = "graphql-transport-ws"
 
+// closeTime is how long a client that was too late with its credential gets to answer the closing handshake.
+const closeTime = time.Second
+
 // The close codes of the protocol. Its clients try again after 4403 and 4408 and after those codes of RFC 6455 that say so,
 // and give up after the others.
 const (
@@ -126,8 +129,11 @@ func (c *socket) end() {
 
 // serve takes the client through connection_init, then takes its operations, until the connection ends.
 func (c *socket) serve(ctx, operations context.Context) {
-	late := time.AfterFunc(c.server.config.Limits.InitTime, func() { c.close(closeInitTimeout, "Connection initialisation timeout") })
+	initTime := c.server.config.Limits.InitTime
+	late := time.AfterFunc(initTime, func() { c.close(closeInitTimeout, "Connection initialisation timeout") })
 	defer late.Stop()
+	silent := time.AfterFunc(initTime+closeTime, c.drop) // who sends nothing will not answer a close frame either
+	defer silent.Stop()
 	var first *incoming
 	c.read(ctx, func(m incoming) (more bool) {
 		switch m.kind {
@@ -148,6 +154,7 @@ func (c *socket) serve(ctx, operations context.Context) {
 		return
 	}
 	late.Stop()
+	silent.Stop()
 	operations, leave := c.init(operations, first.payload)
 	defer leave()
 	c.read(ctx, func(m incoming) (more bool) {
