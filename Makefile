@@ -114,6 +114,14 @@ torture: $(sort $(filter torture-%,$(shell sed -n 's/^\(torture-[a-z]*\):.*/\1/p
 bench: build ## Load the server beside a bare handler and print the ratios
 	go run ./apitest/bench
 
+.PHONY: torture-restart
+torture-restart: ## Restart two replicas 20 times in turn under reads, mutations and streams
+	go test ./apitest -run '^TestRollingRestart$$' -count 1 -v -timeout 60m -restarts 20
+
+.PHONY: torture-revocation
+torture-revocation: ## Take 1,000 rights and tokens away under 200 streams on two replicas, half of them unheard; SEED repeats a run
+	go test ./apitest -run '^TestRevocation$$' -count 1 -v -timeout 60m -revocations 1000 -revoked-streams 200 -revoke-seed $(or $(SEED),1)
+
 FUZZTIME ?= 5m
 .PHONY: fuzz
 fuzz: ## Look for FUZZTIME for requests that are dear before they are executed

@@ -1,0 +1,474 @@
+package apitest
+
+import (
+	"bytes"
+	"context"
+	bits "encoding/binary"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"better/compute/internal/problem"
+)
+
+var (
+	revocations    = flag.Int("revocations", 12, "how many rights and tokens TestRevocation takes away")
+	revokedStreams = flag.Int("revoked-streams", 24, "how many streams TestRevocation keeps open")
+	revokeSeed     = flag.Uint64("revoke-seed", 1, "what TestRevocation chooses by")
+)
+
+const (
+	revokedTenant = "revoked"
+
+	// perHolder is how many streams each holder of a right has: over both transports, at both replicas.
+	perHolder = 4
+	// atOnce is how many holders lose their right in one round.
+	atOnce = 8
+	// promised is within what time a right that was taken away must be gone everywhere.
+	promised = time.Second
+	// figuresCount from this many revocations on: fewer are a test of what happens, not of how fast.
+	figuresCount = 500
+)
+
+// wire is the way from one replica to the database. The connection that follows rights can be cut on it, or left standing while nothing comes
+// through any more.
+type wire struct {
+	ln      net.Listener
+	network string
+	address string
+
+	mu    sync.Mutex
+	links map[net.Conn]*atomic.Bool // those that follow rights; true: nothing comes through
+	all   sync.WaitGroup
+}
+
+func newWire(t testing.TB, database string) (w *wire, url string) {
+	t.Helper()
+	config, err := pgx.ParseConfig(database)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w = &wire{links: map[net.Conn]*atomic.Bool{}}
+	w.network, w.address = networkOf(config.Host, config.Port)
+	if w.ln, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
+		t.Fatal(err)
+	}
+	w.all.Go(w.accept)
+	t.Cleanup(func() {
+		_ = w.ln.Close()
+		w.cut()
+		w.all.Wait()
+	})
+	return w, urlAt(config, w.ln.Addr().String())
+}
+
+func networkOf(host string, port uint16) (network, address string) {
+	if host[0] == '/' {
+		return "unix", fmt.Sprintf("%s/.s.PGSQL.%d", host, port)
+	}
+	return "tcp", net.JoinHostPort(host, strconv.Itoa(int(port)))
+}
+
+func urlAt(config *pgx.ConnConfig, address string) string {
+	u := url.URL{Scheme: "postgres", Host: address, Path: "/" + config.Database, RawQuery: "sslmode=disable", User: url.UserPassword(config.User, config.Password)}
+	return u.String()
+}
+
+func (w *wire) accept() {
+	for {
+		conn, err := w.ln.Accept()
+		if err != nil {
+			return
+		}
+		w.all.Go(func() { w.forward(conn) })
+	}
+}
+
+// forward reads the first message, which names the connection's purpose, and then passes on bytes both ways.
+func (w *wire) forward(conn net.Conn) {
+	defer func() { _ = conn.Close() }()
+	head := make([]byte, 4)
+	if _, err := io.ReadFull(conn, head); err != nil {
+		return
+	}
+	rest := make([]byte, min(bits.BigEndian.Uint32(head), 10_000)-4)
+	if _, err := io.ReadFull(conn, rest); err != nil {
+		return
+	}
+	upstream, err := net.Dial(w.network, w.address)
+	if err != nil {
+		return
+	}
+	defer func() { _ = upstream.Close() }()
+	if _, err := upstream.Write(append(head, rest...)); err != nil {
+		return
+	}
+	silent := new(atomic.Bool)
+	if bytes.Contains(rest, []byte("compute-api authz\x00")) {
+		w.mu.Lock()
+		w.links[conn] = silent
+		w.mu.Unlock()
+		defer func() {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			delete(w.links, conn)
+		}()
+	}
+	var up sync.WaitGroup
+	up.Go(func() {
+		_, _ = io.Copy(upstream, conn)
+		_ = upstream.Close()
+	})
+	defer up.Wait()
+	defer func() { _ = conn.Close() }()
+	for chunk := make([]byte, 32<<10); ; {
+		n, err := upstream.Read(chunk)
+		if err != nil {
+			return
+		}
+		if silent.Load() {
+			continue
+		}
+		if _, err := conn.Write(chunk[:n]); err != nil {
+			return
+		}
+	}
+}
+
+// hush lets nothing more through to the replica on the connections that follow rights now. Those that it opens instead are well.
+func (w *wire) hush() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, silent := range w.links {
+		silent.Store(true)
+	}
+}
+
+func (w *wire) cut() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for conn := range w.links {
+		_ = conn.Close()
+	}
+}
+
+// holder is somebody who loses a right again and again: that of a user its binding, a program its token.
+type holder struct {
+	*revoking
+	subject string
+	program bool
+
+	mu      sync.Mutex
+	token   string
+	held    chan struct{} // closed while the right is held
+	revoked time.Time     // when it was taken away; zero while it is held
+	streams int           // that have had an event since it was given
+	ends    chan time.Duration
+}
+
+// revoking is the state of the test.
+type revoking struct {
+	t        testing.TB
+	d        *deployment
+	servers  [2]*process
+	wires    [2]*wire
+	admin    string
+	random   *rand.Rand
+	holders  []*holder
+	ctx      context.Context
+	late     atomic.Int64 // events that came when the right had been gone for longer than promised
+	within   atomic.Int64 // events that came before that
+	unlooked atomic.Int64 // streams that ended for another reason
+}
+
+// TestRevocation takes rights and tokens away from holders with open streams at two replicas, half of the time while the link that tells the
+// replicas is cut, or stands and carries nothing. Every stream must end, every call be refused, and no event come after that.
+func TestRevocation(t *testing.T) {
+	t.Parallel()
+	d := newDeployment(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	r := &revoking{t: t, d: d, ctx: ctx, random: rand.New(rand.NewPCG(*revokeSeed, 0))} //nolint:gosec // to be repeated
+	r.admin = d.caller("user:revoker", "tenant-admin compute-tenant/"+revokedTenant)
+	for i := range *revokedStreams / perHolder {
+		h := &holder{revoking: r, program: i%5 == 4, subject: fmt.Sprintf("user:holder-%d", i), held: make(chan struct{}), ends: make(chan time.Duration, perHolder)}
+		if !h.program {
+			h.token = d.caller(h.subject)
+		}
+		r.holders = append(r.holders, h)
+	}
+	events := d.newOutbox(t, revokedTenant)
+	for i := range r.servers {
+		r.wires[i], d.settings["database"].(map[string]any)["url"] = newWire(t, d.database)
+		r.servers[i] = d.start(t)
+		t.Cleanup(func() { r.servers[i].stop(t) })
+	}
+	var running sync.WaitGroup
+	defer running.Wait()
+	defer cancel()
+	for _, s := range r.servers {
+		s.waitReady(t)
+	}
+	for _, h := range r.holders {
+		h.give()
+		for i := range perHolder {
+			running.Go(func() { h.follow(r.servers[i/2], []string{overSocket, overEvents}[i%2]) })
+		}
+	}
+	running.Go(func() {
+		for ticks := time.Tick(50 * time.Millisecond); ctx.Err() == nil; <-ticks {
+			if _, err := events.emit(ctx); err != nil && ctx.Err() == nil {
+				t.Error(err)
+				return
+			}
+		}
+	})
+
+	figures := map[string]*figure{}
+	count := 0
+	for round := 0; count < *revocations && !t.Failed(); round++ {
+		mode := []string{"told", "cut", "told", "silent"}[round%4]
+		if figures[mode] == nil {
+			figures[mode] = &figure{}
+		}
+		chosen := r.choose(min(atOnce, *revocations-count))
+		r.disturb(mode)
+		var losses sync.WaitGroup
+		for _, h := range chosen {
+			losses.Go(func() { figures[mode].add(h.lose()) })
+		}
+		losses.Wait()
+		for _, h := range chosen {
+			h.give()
+		}
+		count += len(chosen)
+	}
+	slowest := time.Duration(0)
+	for mode, f := range figures {
+		t.Logf("%-7s slowest stream %4d ms, slowest call %4d ms", mode, f.stream.Milliseconds(), f.call.Milliseconds())
+		slowest = max(slowest, f.stream, f.call)
+	}
+	verdict := "PASS"
+	if t.Failed() || count >= figuresCount && (slowest > promised || r.late.Load() > 0) {
+		verdict = "FAIL"
+		t.Fail()
+	}
+	fmt.Printf("revocation revocations=%d streams=%d slowest-ms=%d events-after-revoke=%d events-before-seen=%d other-ends=%d %s seed=%d\n",
+		count, len(r.holders)*perHolder, slowest.Milliseconds(), r.late.Load(), r.within.Load(), r.unlooked.Load(), verdict, *revokeSeed)
+}
+
+// figure is the slowest end of a stream and the slowest refusal of a call.
+type figure struct {
+	mu           sync.Mutex
+	stream, call time.Duration
+}
+
+func (f *figure) add(stream, call time.Duration) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.stream, f.call = max(f.stream, stream), max(f.call, call)
+}
+
+// choose waits until all streams of some holders have had an event.
+func (r *revoking) choose(n int) []*holder {
+	var chosen []*holder
+	for _, i := range r.random.Perm(len(r.holders))[:min(n, len(r.holders))] {
+		h := r.holders[i]
+		eventually(r.t, "the streams of "+h.subject, func() bool {
+			h.mu.Lock()
+			defer h.mu.Unlock()
+			return h.streams == perHolder
+		})
+		chosen = append(chosen, h)
+	}
+	return chosen
+}
+
+func (r *revoking) disturb(mode string) {
+	switch mode {
+	case "cut":
+		if err := r.terminateLinks(); err != nil {
+			r.t.Error(err)
+		}
+	case "silent":
+		for _, w := range r.wires {
+			w.hush()
+		}
+	}
+}
+
+// terminateLinks needs the rights of the database's owner, which the pool gives up.
+func (r *revoking) terminateLinks() error {
+	conn, err := pgx.Connect(r.ctx, r.d.database)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close(r.ctx) }()
+	_, err = conn.Exec(r.ctx, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'compute-api authz' AND datname = current_database()`)
+	return err
+}
+
+func (r *revoking) exec(query string, args ...any) {
+	if _, err := r.d.db.Pool.Exec(r.ctx, query, args...); err != nil && r.ctx.Err() == nil {
+		r.t.Error(err)
+	}
+}
+
+// give gives the holder its right: a program a new token.
+func (h *holder) give() {
+	if h.program {
+		out := h.servers[0].execute(h.t, h.admin, `mutation ($t: ID!, $n: String!) { createApiToken(input: {tenantId: $t, name: $n}) { token apiToken { subject } } }`,
+			map[string]any{"t": revokedTenant, "n": h.subject[len("user:"):]})
+		made := member(out.Data, "createApiToken")
+		h.mu.Lock()
+		h.token, _ = member(made, "token").(string)
+		subject, _ := member(member(made, "apiToken"), "subject").(string)
+		h.mu.Unlock()
+		if subject == "" {
+			h.t.Errorf("no token was made: %+v", out)
+		}
+		h.exec(`INSERT INTO role_bindings (subject, role, object, effect) VALUES ($1, 'provider-viewer', 'compute-tenant/' || $2, 'allow') ON CONFLICT DO NOTHING`, subject, revokedTenant)
+	} else {
+		h.exec(`INSERT INTO role_bindings (subject, role, object, effect) VALUES ($1, 'provider-viewer', 'compute-tenant/' || $2, 'allow')`, h.subject, revokedTenant)
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.revoked, h.streams = time.Time{}, 0
+	close(h.held)
+}
+
+// lose takes the right away and waits until every stream has ended and both replicas refuse. It gives the longest times from the commit.
+func (h *holder) lose() (stream, call time.Duration) {
+	var calls sync.WaitGroup
+	committed := make(chan struct{})
+	refusals := make(chan time.Duration, len(h.servers))
+	for _, s := range h.servers {
+		calls.Go(func() { refusals <- h.askUntilRefused(s, committed) })
+	}
+	tx, err := h.d.db.Pool.Begin(h.ctx)
+	if err != nil {
+		h.t.Error(err)
+		return 0, 0
+	}
+	query := `DELETE FROM role_bindings WHERE subject = $1`
+	args := []any{h.subject}
+	if h.program {
+		query, args = `UPDATE api_tokens SET revoked_at = now(), revoked_by = 'test' WHERE name = $1 AND revoked_at IS NULL`, []any{h.subject[len("user:"):]}
+	}
+	tag, err := tx.Exec(h.ctx, query, args...)
+	if err != nil || tag.RowsAffected() != 1 {
+		h.t.Errorf("taking away the right of %s: %s %v", h.subject, tag, err)
+	}
+	h.mu.Lock()
+	h.held, h.revoked = make(chan struct{}), time.Now()
+	h.mu.Unlock()
+	if err := tx.Commit(h.ctx); err != nil {
+		h.t.Error(err)
+	}
+	close(committed)
+	for range perHolder {
+		select {
+		case took := <-h.ends:
+			stream = max(stream, took)
+		case <-time.After(waitTime):
+			h.t.Errorf("a stream of %s goes on", h.subject)
+			return stream, call
+		}
+	}
+	calls.Wait()
+	for range h.servers {
+		call = max(call, <-refusals)
+	}
+	return stream, call
+}
+
+// askUntilRefused gives the time from the commit to the beginning of the last call that was answered.
+func (h *holder) askUntilRefused(s *process, committed <-chan struct{}) (last time.Duration) {
+	body := fmt.Appendf(nil, `{"tenantId":%q}`, revokedTenant)
+	h.mu.Lock()
+	token := h.token
+	h.mu.Unlock()
+	for deadline := time.Now().Add(waitTime); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) { // so as not to be the load
+		began := time.Now()
+		a, err := s.try(h.ctx, http.MethodPost, restPath+"list", token, typeJSON, body)
+		if err != nil {
+			h.t.Error(err)
+			return last
+		}
+		switch readREST(h.t, a).Code {
+		case "":
+			if closed(committed) {
+				h.mu.Lock()
+				last = max(last, began.Sub(h.revoked))
+				h.mu.Unlock()
+			}
+		case problem.Forbidden, problem.Unauthenticated:
+			return last
+		default: // the bindings could not be read
+		}
+	}
+	h.t.Errorf("%s is not refused", h.subject)
+	return last
+}
+
+// follow keeps a stream open for as long as the right is held.
+func (h *holder) follow(s *process, transport string) {
+	const document = `subscription ($t: ID!) { bootstrapStatusChanged(tenantId: $t) { at } }`
+	for h.ctx.Err() == nil {
+		h.mu.Lock()
+		held := h.held
+		h.mu.Unlock()
+		select {
+		case <-held:
+		case <-h.ctx.Done():
+			return
+		}
+		h.mu.Lock()
+		token := h.token
+		h.mu.Unlock()
+		counted := false
+		end, err := subscription{transport, token, document, map[string]any{"t": revokedTenant}}.run(h.ctx, s.streaming(), s.url, func(json.RawMessage) {
+			h.mu.Lock()
+			defer h.mu.Unlock()
+			switch {
+			case !counted && h.revoked.IsZero():
+				counted = true
+				h.streams++
+			case h.revoked.IsZero():
+			case time.Since(h.revoked) > promised:
+				h.late.Add(1)
+			default:
+				h.within.Add(1)
+			}
+		})
+		h.mu.Lock()
+		since := time.Since(h.revoked)
+		if counted {
+			if h.revoked.IsZero() { // it is opened again, and counted again
+				h.streams--
+				h.unlooked.Add(1)
+			} else {
+				h.ends <- since
+			}
+		}
+		h.mu.Unlock()
+		if !counted { // the right is not seen yet
+			time.Sleep(50 * time.Millisecond)
+		}
+		refused := end.code == problem.Forbidden || end.code == problem.Unauthenticated || end.closed == 4403
+		if h.ctx.Err() == nil && err == nil && !refused && end.code != problem.Unavailable {
+			h.t.Errorf("a stream of %s over %s ended with %+v", h.subject, transport, end)
+		}
+	}
+}
