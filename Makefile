@@ -103,6 +103,10 @@ torture-joins: ## Have many agents join with one token over two servers: TOKENS=
 torture-histories: ## Check that calls with keys are linearizable while servers die: HISTORIES=20 CALLS=1000 SEED=
 	HISTORIES=$(or $(HISTORIES),20) CALLS=$(or $(CALLS),1000) go test ./apitest/torture -run '^TestHistories$$' -count 1 -v -timeout 60m
 
+.PHONY: torture-races
+torture-races: ## Have two tenants want one machine: RACES=200
+	RACES=$(or $(RACES),200) go test ./apitest/torture -run '^TestRaces$$' -count 1 -v -timeout 60m
+
 .PHONY: torture-planted
 torture-planted: ## Plant bugs, one at a time, and see which test finds each
 	PLANTED=1 go test ./apitest/torture -run '^TestPlanted$$' -count 1 -v -timeout 60m

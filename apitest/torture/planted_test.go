@@ -105,10 +105,18 @@ func bugs() []bug {
 		{
 			name: "fetch-then-delete token", file: "host/store.go", pkg: "./host", test: "TestOneTokenMakesOneHostHoweverManyAsk",
 			old: `		UPDATE bootstraps SET token_used_at = now(), token_key_hash = ?4
-		WHERE token_hash = ?0 AND token_used_at IS NULL AND`,
-			new: `		WITH found AS MATERIALIZED (SELECT id AS free FROM bootstraps WHERE token_hash = ?0 AND token_used_at IS NULL)
-		UPDATE bootstraps SET token_used_at = now(), token_key_hash = ?4 FROM found
-		WHERE id = found.free AND`,
+		WHERE token_hash = ?0 AND token_used_at IS NULL AND token_expires_at > now()
+			AND status IN ('installing', 'installed') AND cancel_requested_at IS NULL AND machine_id IS NOT NULL
+			AND ` + "`+sameMachine+`" + `
+			AND abs(extract(epoch FROM ?3::timestamptz - now())) <= ?5
+		RETURNING id,`,
+			new: `		WITH found AS MATERIALIZED (SELECT id AS free FROM bootstraps
+			WHERE token_hash = ?0 AND token_used_at IS NULL AND token_expires_at > now()
+			AND status IN ('installing', 'installed') AND cancel_requested_at IS NULL AND machine_id IS NOT NULL
+			AND ` + "`+sameMachine+`" + `
+			AND abs(extract(epoch FROM ?3::timestamptz - now())) <= ?5)
+		UPDATE bootstraps SET token_used_at = now(), token_key_hash = ?4 FROM found WHERE id = found.free
+		RETURNING id,`,
 		},
 		{
 			name: "token of a cancelled run", file: "host/store.go", pkg: "./host", test: "TestJoinIsRefused",

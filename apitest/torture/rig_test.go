@@ -240,7 +240,7 @@ func (r *rig) ledger() []cloud.Entry {
 	return entries
 }
 
-// refusal is an error that the API gave.
+// refusal is an error that the API gave. Message is all of the answer.
 type refusal struct{ Code, Message string }
 
 func (e *refusal) Error() string { return e.Code + ": " + e.Message }
@@ -276,16 +276,17 @@ func askOne[T any](ctx context.Context, r *rig, p *replica, body []byte) (payloa
 	defer func() { _ = res.Body.Close() }()
 	var answer struct {
 		Data   *struct{ Payload T }
-		Errors []struct {
-			Message    string
-			Extensions struct{ Code string }
-		}
+		Errors []struct{ Extensions struct{ Code string } }
 	}
-	if err := json.NewDecoder(res.Body).Decode(&answer); err != nil {
+	text, err := io.ReadAll(res.Body)
+	if err == nil {
+		err = json.Unmarshal(text, &answer)
+	}
+	if err != nil {
 		return payload, fmt.Errorf("the answer with status %s: %w", res.Status, err)
 	}
 	if len(answer.Errors) > 0 {
-		return payload, &refusal{answer.Errors[0].Extensions.Code, answer.Errors[0].Message}
+		return payload, &refusal{answer.Errors[0].Extensions.Code, string(text)}
 	}
 	if answer.Data == nil {
 		return payload, fmt.Errorf("an answer without data: %s", res.Status)
