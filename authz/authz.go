@@ -31,6 +31,7 @@ type Decider struct {
 	roles    *roles
 	cursors  *cursor.Sealer
 	cache    *policyCache
+	reads    reads
 	watchers watchers
 }
 
@@ -121,28 +122,30 @@ func (s standing) of(a Actor, now time.Time) bool { return a.Credential == "" ||
 
 // standing answers from the cache where that is proven fresh, and else reads the whole answer at once.
 func (d *Decider) standing(ctx context.Context, q question) (standing, error) {
-	answer, ok, generation := d.cache.get(q, d.now())
-	if ok {
+	if answer, ok, _ := d.cache.get(q, d.now()); ok {
 		return answer, nil
 	}
-	return d.read(ctx, q, generation)
+	return d.standingAnew(ctx, q)
 }
 
-// standingAnew reads it, whatever the cache has.
+// standingAnew reads it, whatever the cache has, together with all who ask the same.
 func (d *Decider) standingAnew(ctx context.Context, q question) (standing, error) {
-	_, _, generation := d.cache.get(question{}, d.now())
-	return d.read(ctx, q, generation)
-}
-
-func (d *Decider) read(ctx context.Context, q question, generation uint64) (standing, error) {
-	ctx, cancel := context.WithTimeout(acrossTenants(ctx), loadTimeout)
-	defer cancel()
-	read, err := d.readPolicy(ctx, d.db.DB, q)
+	read, err := d.reads.join(ctx, q, func() (snapshot, error) { return d.read(context.WithoutCancel(ctx), q) })
 	if err != nil {
 		return standing{}, problem.New(problem.Unavailable, "The rights of the caller cannot be read right now; try again.").Because(err)
 	}
-	d.cache.put(q, read, generation)
 	return read.standing(q), nil
+}
+
+func (d *Decider) read(ctx context.Context, q question) (snapshot, error) {
+	ctx, cancel := context.WithTimeout(acrossTenants(ctx), loadTimeout)
+	defer cancel()
+	_, _, generation := d.cache.get(question{}, d.now())
+	read, err := d.readPolicy(ctx, d.db.DB, q)
+	if err == nil {
+		d.cache.put(q, read, generation)
+	}
+	return read, err
 }
 
 type decision int
