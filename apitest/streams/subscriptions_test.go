@@ -138,8 +138,8 @@ func (c *crowd) variables() map[string]any {
 // openSockets opens n sockets with so many subscriptions on each.
 func (c *crowd) openSockets(n, each int) {
 	c.t.Helper()
-	for i := range n {
-		conn, err := dialSocket(c.ctx, http.DefaultClient, c.server.url, c.tokens[i/perSubject])
+	for range n {
+		conn, err := dialSocket(c.ctx, http.DefaultClient, c.server.url, c.tokens[c.sockets/perSubject])
 		if err != nil {
 			c.t.Fatal(err)
 		}
