@@ -21,8 +21,13 @@ import (
 	"better/compute/internal/postgres/pgtest"
 )
 
-// patience is how long anything may take on a busy machine.
-const patience = 60 * time.Second
+const (
+	// patience is how long anything may take on a busy machine.
+	patience = 60 * time.Second
+
+	// shortLife is that of a credential whose end a test waits for: long enough to open streams with it.
+	shortLife = 8 * time.Second
+)
 
 func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m, pgtest.IgnoreServer(), goleak.Cleanup(func(code int) {

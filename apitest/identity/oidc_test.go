@@ -167,7 +167,7 @@ func TestStreamsEndWithTheirOpenIDConnectToken(t *testing.T) {
 	if got := s.viewer(t, p.token(t, "ada", audience)); got != "user:ada" {
 		t.Fatal(got)
 	}
-	token := p.token(t, "ada", audience, "expires:3s")
+	token := p.token(t, "ada", audience, "expires:"+shortLife.String())
 	socket, events := s.socket(t, token), s.sse(t, token)
 	if got := socket.wait(t, "the WebSocket"); got != "4403" {
 		t.Errorf("the WebSocket ended with %s", got)

@@ -121,7 +121,7 @@ func TestStreamsEndWithTheirAPIToken(t *testing.T) {
 	t.Parallel()
 	one, two, _ := newReplicas(t)
 	one.grant(t, "acme", "service:acme/ci", "provider-viewer", "compute-tenant/acme")
-	token, _ := one.make(t, "acme", values{"tenantId": "acme", "name": "ci", "expiresAt": time.Now().Add(5 * time.Second).Format(time.RFC3339Nano)})
+	token, _ := one.make(t, "acme", values{"tenantId": "acme", "name": "ci", "expiresAt": time.Now().Add(shortLife).Format(time.RFC3339Nano)})
 	eventually(t, "the role", "", func() string {
 		return two.graphql(t, token, `{ providerAccounts(tenantId: "acme") { nodes { id } } }`, nil).code
 	})
