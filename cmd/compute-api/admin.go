@@ -14,10 +14,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"better/compute/authz"
 	"better/compute/internal/postgres"
 	"better/compute/internal/postgres/embedded"
-	"better/compute/model"
 	"better/compute/provider/sim/cloud"
 )
 
@@ -104,49 +102,6 @@ func printMigrations(ctx context.Context, db *postgres.DB, out io.Writer) error 
 		_, _ = fmt.Fprintf(w, "%s\t%s\n", m.Name, state)
 	}
 	return w.Flush()
-}
-
-func roleCommand() *cobra.Command {
-	var path, subject, effect string
-	cmd := &cobra.Command{Use: "role", Short: "Change role bindings without a caller, or list them"}
-	cmd.PersistentFlags().StringVar(&path, "config", "", "the configuration file (YAML)")
-	change := func(use, short, done, idle string, fn func(context.Context, *postgres.DB, string, model.RoleBinding) (bool, error)) {
-		sub := &cobra.Command{Use: use + " SUBJECT ROLE OBJECT", Short: short, Args: cobra.ExactArgs(3), RunE: func(cmd *cobra.Command, args []string) error {
-			return withDatabase(cmd, path, func(ctx context.Context, db *postgres.DB) error {
-				b := bindingConfig{Subject: args[0], Role: args[1], Object: args[2], Effect: effect}.binding()
-				changed, err := fn(ctx, db, operator, b)
-				if err != nil {
-					return err
-				}
-				word := done
-				if !changed {
-					word = idle
-				}
-				_, err = fmt.Fprintln(cmd.OutOrStdout(), word)
-				return err
-			})
-		}}
-		sub.Flags().StringVar(&effect, "effect", "allow", "allow or deny")
-		cmd.AddCommand(sub)
-	}
-	change("grant", "Make a binding", "granted", "was granted already", authz.Grant)
-	change("revoke", "Remove a binding", "revoked", "there was no such binding", authz.Revoke)
-	list := &cobra.Command{Use: "list", Short: "List bindings", Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error {
-		return withDatabase(cmd, path, func(ctx context.Context, db *postgres.DB) error {
-			bindings, err := authz.List(ctx, db, subject)
-			if err != nil {
-				return err
-			}
-			w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 4, 2, ' ', 0)
-			for _, b := range bindings {
-				_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", b.Subject, b.Role, b.Object, b.Effect)
-			}
-			return w.Flush()
-		})
-	}}
-	list.Flags().StringVar(&subject, "subject", "", "only this subject's")
-	cmd.AddCommand(list)
-	return cmd
 }
 
 // simCommand runs the simulated cloud as a process of its own, so that server and cloud can be stopped apart.

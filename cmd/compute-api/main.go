@@ -13,6 +13,8 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+
+	"better/compute/internal/problem"
 )
 
 // version is set by the linker.
@@ -22,13 +24,27 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	if err := rootCommand().ExecuteContext(ctx); err != nil {
-		fmt.Fprintln(os.Stderr, "compute-api:", err)
+		fmt.Fprintln(os.Stderr, "compute-api:", describe(err))
 		code := 1
 		if _, ok := errors.AsType[configError](err); ok {
 			code = 2
 		}
 		os.Exit(code) //nolint:gocritic // nothing that was deferred matters any more
 	}
+}
+
+// describe adds to an error what its details say, each on a line of its own.
+func describe(err error) string {
+	details := problem.From(err).Details
+	text := err.Error()
+	issues, _ := details["issues"].([]problem.Issue)
+	for _, issue := range issues {
+		text += fmt.Sprintf("\n  %s %s", issue.Path, issue.Message)
+	}
+	if blockers, ok := details["blockers"]; ok {
+		text += fmt.Sprintf("\n  in use by %v", blockers)
+	}
+	return text
 }
 
 func rootCommand() *cobra.Command {
