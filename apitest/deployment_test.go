@@ -69,7 +69,7 @@ func newDeployment(t testing.TB) *deployment {
 		"database":  map[string]any{"url": d.database, "maxConns": 12},
 		"providers": []any{map[string]any{"name": "sim", "endpoint": d.startCloud(t)}, map[string]any{"name": "ssh", "allowLoopback": true}},
 		"secrets":   map[string]any{"store": map[string]any{"keyFile": keyFile}},
-		"bootstrap": map[string]any{"agentBinaries": filepath.Dir(binary(t, "bcd")), "trustDomain": "compute.test"},
+		"bootstrap": map[string]any{"agentBinaries": filepath.Dir(binary(t, "bcd")), "trustDomain": "compute.test", "ordersPerHour": 0},
 		"graphql":   map[string]any{"introspection": true},
 		"auth":      map[string]any{"allowStaticTokens": true, "tokens": []any{}},
 		"authz":     map[string]any{"bindings": []any{}},

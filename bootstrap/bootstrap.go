@@ -50,6 +50,8 @@ type Deps struct {
 	// OrdersPerHour is how many orders of a tenant's go out within an hour; zero: as many as are asked for.
 	OrdersPerHour int
 	Log           *slog.Logger
+	// Meter is told what runs do here; nil: nobody counts.
+	Meter Meter
 }
 
 // Service is what callers do with runs. Every exported method decides first whether the caller may.
@@ -64,7 +66,7 @@ func New(d Deps) (*Service, error) {
 	if err != nil {
 		return nil, err
 	}
-	d.Timing = d.Timing.withDefaults()
+	d.Timing, d.Meter = d.Timing.withDefaults(), orNoMeter(d.Meter)
 	return &Service{Deps: d, queue: q}, nil
 }
 

@@ -105,10 +105,14 @@ func (r *Reconciler) intend(ctx context.Context, w *work) error {
 		return context.Cause(ctx)
 	}
 	r.fault("claiming.priced")
-	return r.write(ctx, w, fields{
+	err = r.write(ctx, w, fields{
 		"order_intent": in, "order_intent_at": now, "step": "ordering", "updated_at": now,
 		"deadline_at": fromNow(r.claimDeadline(w, in.Kind)),
 	})
+	if err == nil {
+		r.Meter.Intended()
+	}
+	return err
 }
 
 func (r *Reconciler) look(ctx context.Context, w *work, o provider.Orderer) (*provider.Claim, error) {
@@ -131,6 +135,7 @@ func (r *Reconciler) order(ctx context.Context, w *work, o provider.Orderer) (ou
 	if !w.lease.valid() {
 		return outcome{}, errLost
 	}
+	r.Meter.Ordered()
 	claim, err := call(ctx, r.Timing.Call, func(ctx context.Context) (*provider.Claim, error) {
 		return o.Order(ctx, provider.Order{OperationID: w.OperationID, OfferID: *w.OfferID})
 	})

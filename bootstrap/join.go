@@ -3,6 +3,7 @@ package bootstrap
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/uptrace/bun"
 
@@ -20,6 +21,21 @@ func MarkJoined(ctx context.Context, tx bun.IDB, bootstrapID, hostID string) err
 		return problem.New(problem.InvalidState, "The bootstrap cannot be joined any more.")
 	}
 	return err
+}
+
+// MarkJoined is the function of that name, and counts what it does.
+func (s *Service) MarkJoined(ctx context.Context, tx bun.IDB, bootstrapID, hostID string) error {
+	if err := MarkJoined(ctx, tx, bootstrapID, hostID); err != nil {
+		return err
+	}
+	var stayed float64
+	err := tx.NewRaw(`SELECT extract(epoch FROM b.joined_at - t.at) FROM bootstraps AS b JOIN bootstrap_transitions AS t
+		ON t.bootstrap_id = b.id AND t.to_status = ? WHERE b.id = ?`, model.Installed, bootstrapID).Scan(ctx, &stayed)
+	if err != nil {
+		return failed("reading how long a run was installed", err)
+	}
+	s.Meter.Left(model.Installed, model.Joined, "", time.Duration(stayed*float64(time.Second)))
+	return nil
 }
 
 func markJoined(ctx context.Context, tx bun.IDB, bootstrapID, hostID string) error {

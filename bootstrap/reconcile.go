@@ -35,7 +35,7 @@ type Reconciler struct {
 
 // NewReconciler makes a Reconciler.
 func NewReconciler(d Deps) *Reconciler {
-	d.Timing = d.Timing.withDefaults()
+	d.Timing, d.Meter = d.Timing.withDefaults(), orNoMeter(d.Meter)
 	if d.Log == nil {
 		d.Log = slog.New(slog.DiscardHandler)
 	}
@@ -228,11 +228,13 @@ func (r *Reconciler) settle(ctx context.Context, w *work, out outcome) (next Nex
 		reason := string(out.failure.Reason)
 		c.reason = &reason
 	}
+	var stayed time.Duration
 	err = r.DB.RunInTx(ctx, func(ctx context.Context, tx bun.Tx) error {
 		after, err := transition(ctx, tx, guarded(tx, w.run), c)
 		if err != nil {
 			return err
 		}
+		stayed = after.StateSince.Sub(w.StateSince)
 		r.fault("transition")
 		if after.LiveAccountID == nil {
 			return unreserve(ctx, tx, after.ID)
@@ -240,6 +242,9 @@ func (r *Reconciler) settle(ctx context.Context, w *work, out outcome) (next Nex
 		return nil
 	})
 	r.fault("settled")
+	if err == nil {
+		r.Meter.Left(w.Status, c.to, deref(c.reason), stayed)
+	}
 	return Next{}, err
 }
 

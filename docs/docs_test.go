@@ -3,6 +3,7 @@
 package docs
 
 import (
+	"encoding/json"
 	"fmt"
 	"go/ast"
 	"go/parser"
@@ -110,8 +111,45 @@ func TestErrorCodes(t *testing.T) {
 func TestBootstrapStates(t *testing.T) {
 	t.Parallel()
 	compare(t, "states", texts(model.BootstrapStatuses()), firsts(table(t, "bootstrap.md", "state", "what happens")))
-	compare(t, "failure reasons", texts(model.FailureReasons()), firsts(table(t, "bootstrap.md", "reason", "means", "what to do")))
+	var reasons []string
+	for _, r := range model.FailureReasons() {
+		reasons = append(reasons, fmt.Sprintf("[`%s`](failures/%s.md)", r, r))
+	}
+	compare(t, "failure reasons", reasons, firsts(table(t, "bootstrap.md", "reason", "means", "what to do")))
 	compare(t, "cleanups", enum(t, "CleanupStatus"), firsts(table(t, "bootstrap.md", "cleanup")))
+}
+
+// TestFailurePages wants a page for each reason and none for any other, each with the same parts and an example of the reason.
+func TestFailurePages(t *testing.T) {
+	t.Parallel()
+	pages, err := filepath.Glob("failures/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var named []string
+	for _, page := range pages {
+		named = append(named, strings.TrimSuffix(filepath.Base(page), ".md"))
+	}
+	compare(t, "pages", slices.Sorted(slices.Values(texts(model.FailureReasons()))), named)
+	headings := regexp.MustCompile("(?m)^#+ .+$")
+	example := regexp.MustCompile("(?s)```json\n(.+?)```")
+	for _, page := range pages {
+		text, reason := read(t, page), strings.TrimSuffix(filepath.Base(page), ".md")
+		compare(t, page, []string{
+			"# " + reason, "## What was done with the machine", "## How to find out more", "## What to do", "## Example",
+		}, headings.FindAllString(text, -1))
+		var failure model.BootstrapFailure
+		match := example.FindStringSubmatch(text)
+		if match == nil || json.Unmarshal([]byte(match[1]), &failure) != nil || string(failure.Reason) != reason || failure.Message == "" {
+			t.Errorf("the example of %s is %q", page, match)
+		}
+	}
+}
+
+// TestOrphanKinds compares the table with the kinds that the code has.
+func TestOrphanKinds(t *testing.T) {
+	t.Parallel()
+	compare(t, "kinds", enum(t, "OrphanKind"), firsts(table(t, "bootstrap.md", "kind", "means", "what to do")))
 }
 
 // enum gives the values of a GraphQL enum as REST writes them.
@@ -233,8 +271,10 @@ func configKeys(structs map[string]*ast.StructType, name, prefix string) []strin
 func TestMetrics(t *testing.T) {
 	t.Parallel()
 	code := map[string]bool{}
-	for _, name := range regexp.MustCompile(`"compute_\w+"`).FindAllString(read(t, "../server/metrics.go"), -1) {
-		code[strings.Trim(name, `"`)] = true
+	for _, file := range []string{"../server/metrics.go", "../cmd/compute-api/metrics.go"} {
+		for _, name := range regexp.MustCompile(`"compute_\w+"`).FindAllString(read(t, file), -1) {
+			code[strings.Trim(name, `"`)] = true
+		}
 	}
 	compare(t, "metrics", slices.Sorted(maps.Keys(code)), slices.Sorted(slices.Values(firsts(table(t, "operations.md", "metric")))))
 }

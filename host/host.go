@@ -49,6 +49,8 @@ type Deps struct {
 	CA         *pki.CA
 	MarkJoined MarkJoined
 	Log        *slog.Logger
+	// Refused is told the reason of each join that is refused; nil: nobody counts.
+	Refused func(reason string)
 	// CertificateLife is how long a host's certificate lasts; zero means 24 hours.
 	CertificateLife time.Duration
 	// Heartbeat is how often agents are told to report; zero means 30 seconds.
@@ -62,6 +64,7 @@ type Service struct {
 	cursors    *cursor.Sealer
 	ca         *pki.CA
 	markJoined MarkJoined
+	refused    func(reason string)
 	log        *slog.Logger
 	life       time.Duration
 	beat       time.Duration
@@ -71,7 +74,7 @@ type Service struct {
 // New makes the service.
 func New(d Deps) *Service {
 	s := &Service{
-		db: d.DB, authz: d.Authz, cursors: d.Cursors, ca: d.CA, markJoined: d.MarkJoined, log: d.Log,
+		db: d.DB, authz: d.Authz, cursors: d.Cursors, ca: d.CA, markJoined: d.MarkJoined, refused: d.Refused, log: d.Log,
 		life: d.CertificateLife, beat: d.Heartbeat, now: time.Now,
 	}
 	if s.life <= 0 {

@@ -69,7 +69,8 @@ var errNotTaken = errors.New("the token was not taken")
 // INVALID_INPUT for a request of the wrong form, INVALID_CONFIG without PKI, and otherwise a refusal with details.reason:
 // TOKEN_UNKNOWN, TOKEN_EXPIRED, TOKEN_USED, TOKEN_SUPERSEDED (UNAUTHENTICATED), WRONG_MACHINE, CLOCK_SKEW with
 // details.skewSeconds (FORBIDDEN), KEY_IN_USE (CONFLICT) or RUN_FAILED (INVALID_STATE).
-func (s *Service) Join(ctx context.Context, in JoinRequest) (*JoinResponse, error) {
+func (s *Service) Join(ctx context.Context, in JoinRequest) (out *JoinResponse, err error) {
+	defer func() { s.countRefusal(err) }()
 	if s.ca == nil {
 		return nil, problem.New(problem.InvalidConfig, "This server has no PKI, so no host can join.")
 	}
@@ -77,7 +78,6 @@ func (s *Service) Join(ctx context.Context, in JoinRequest) (*JoinResponse, erro
 	if err != nil {
 		return nil, err
 	}
-	var out *JoinResponse
 	err = s.db.RunInTx(ctx, func(ctx context.Context, tx bun.Tx) error {
 		run, err := takeToken(ctx, tx, a)
 		if err != nil {

@@ -14,6 +14,16 @@ func refuse(code problem.Code, reason, format string, args ...any) *problem.Erro
 	return problem.New(code, format, args...).With("reason", reason)
 }
 
+// countRefusal tells of a join that was refused for a reason.
+func (s *Service) countRefusal(err error) {
+	if err == nil || s.refused == nil {
+		return
+	}
+	if reason, ok := problem.From(err).Details["reason"].(string); ok {
+		s.refused(reason)
+	}
+}
+
 // explain says why a token was not taken, or answers a join that is asked for again. It reads after the decision and decides
 // nothing itself, except that a join may be repeated.
 func (s *Service) explain(ctx context.Context, a *attempt) (*JoinResponse, error) {

@@ -36,9 +36,15 @@ func (b *breaker) admit(ctx context.Context, a *model.ProviderAccount) (stamp st
 	if err != nil {
 		return "", unreadable(err)
 	}
-	if refused == stamp {
+	switch refused {
+	case "":
+	case stamp:
 		return "", provider.Errorf(provider.Auth,
 			"The provider has refused these credentials; update the account, or check it once they work again.")
+	default: // the config or a secret is another one by now
+		if err := forgetRefusal(ctx, b.db.DB, a.ID, refused); err != nil {
+			return "", unreadable(err)
+		}
 	}
 	return stamp, nil
 }
@@ -73,6 +79,18 @@ func refusedStamp(ctx context.Context, idb bun.IDB, accountID string) (string, e
 		return "", fmt.Errorf("reading whether credentials were refused: %w", err)
 	}
 	return stamp.String, nil
+}
+
+func forgetRefusal(ctx context.Context, idb bun.IDB, accountID, stamp string) error {
+	_, err := idb.NewRaw(`UPDATE provider_accounts SET refused_stamp = NULL, refused_at = NULL WHERE id = ? AND refused_stamp = ?`,
+		accountID, stamp).Exec(ctx)
+	return err
+}
+
+// Refused counts the accounts, of all tenants that the context sees, whose calls are held back because the provider refused their credentials.
+func (s *Service) Refused(ctx context.Context) (n int, err error) {
+	err = s.db.NewRaw(`SELECT count(*) FROM provider_accounts WHERE refused_at IS NOT NULL`).Scan(ctx, &n)
+	return n, translated(err, "counting accounts with refused credentials")
 }
 
 // refuse counts only for the version that was refused: a late answer says nothing about a newer one.

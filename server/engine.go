@@ -33,7 +33,10 @@ const (
 )
 
 // liveFields are the fields that call a provider: they cost more and get more time.
-var liveFields = []string{"Query.offers", "ProviderAccount.offers", "ProviderAccount.machines"}
+var liveFields = []string{
+	"Query.offers", "Query.planBootstrap", "ProviderAccount.offers", "ProviderAccount.machines", "BootstrapClaim.candidates",
+	"Mutation.checkProviderAccount",
+}
 
 // engine takes a GraphQL request from its text to its responses, the same for every transport. The order is what keeps a
 // hostile document cheap: size, tokens, shape, then validation, variables, price, and only then execution.

@@ -184,17 +184,24 @@ func (a *app) wire() error {
 	})
 	a.pools = pool.New(pool.Deps{DB: a.db, Authz: a.decider, Cursors: cursors})
 	a.tokens = apitoken.New(apitoken.Deps{DB: a.db, Authz: a.decider, Cursors: cursors, Log: a.log})
+	metrics := prometheus.NewRegistry()
+	meters, err := newMeters(metrics)
+	if err != nil {
+		return err
+	}
 	options := a.bootstrapOptions()
 	deps := bootstrap.Deps{
 		DB: a.db, Authz: a.decider, Log: a.log, Options: options, Accounts: a.accounts, Pools: a.pools,
-		Cursors: cursors, Timing: a.config.timing(),
+		Cursors: cursors, Timing: a.config.timing(), OrdersPerHour: a.config.ordersPerHour(), Meter: meters,
 	}
 	runs, err := bootstrap.New(deps)
 	if err != nil {
 		return err
 	}
+	metrics.MustRegister(newStanding(runs.Figures, a.log))
 	hosts := host.New(host.Deps{
-		DB: a.db, Authz: a.decider, Cursors: cursors, CA: a.ca, MarkJoined: bootstrap.MarkJoined, Log: a.log, Heartbeat: a.config.Agent.Heartbeat,
+		DB: a.db, Authz: a.decider, Cursors: cursors, CA: a.ca, MarkJoined: runs.MarkJoined, Refused: meters.refused, Log: a.log,
+		Heartbeat: a.config.Agent.Heartbeat,
 	})
 	if options != nil {
 		reconciler := bootstrap.NewReconciler(deps)
@@ -204,10 +211,10 @@ func (a *app) wire() error {
 		}
 		a.agents = host.NewServer(hosts, a.ca, a.log)
 	}
-	return a.wireServer(runs, hosts, audit.New(audit.Deps{DB: a.db, Authz: a.decider, Cursors: cursors}))
+	return a.wireServer(metrics, runs, hosts, audit.New(audit.Deps{DB: a.db, Authz: a.decider, Cursors: cursors}))
 }
 
-func (a *app) wireServer(runs *bootstrap.Service, hosts *host.Service, log *audit.Service) (err error) {
+func (a *app) wireServer(metrics *prometheus.Registry, runs *bootstrap.Service, hosts *host.Service, log *audit.Service) (err error) {
 	schema := graph.NewExecutableSchema(graph.Config{Resolvers: &resolvers.Resolver{
 		Accounts: a.accounts, Bootstraps: runs, Hosts: hosts, Pools: a.pools, Secrets: a.secrets, Authz: a.decider,
 		Tokens: a.tokens, Audit: log,
@@ -217,7 +224,6 @@ func (a *app) wireServer(runs *bootstrap.Service, hosts *host.Service, log *audi
 		Accounts: a.accounts, Bootstraps: runs, Log: a.log, BodyBytes: a.config.Limits.BodyBytes,
 		Time: a.config.Limits.OperationTime, LiveTime: a.config.Limits.LiveOperationTime,
 	}
-	metrics := prometheus.NewRegistry()
 	metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	callers, err := a.callers(metrics)
 	if err != nil {

@@ -125,7 +125,21 @@ type bootstrapConfig struct {
 	TrustDomain   string        `koanf:"trustDomain"`
 	TokenTTL      time.Duration `koanf:"tokenTTL"`
 	Workers       int           `koanf:"workers"`
+	// OrdersPerHour is of each tenant; nil means the default, and 0 that there is no limit.
+	OrdersPerHour *int          `koanf:"ordersPerHour"`
+	KeepFailed    time.Duration `koanf:"keepFailed"`
+	SweepEvery    time.Duration `koanf:"sweepEvery"`
 	Limits        stateLimits   `koanf:"limits"`
+}
+
+// defaultOrdersPerHour stops a client that orders in a loop before it costs much.
+const defaultOrdersPerHour = 20
+
+func (c *config) ordersPerHour() int {
+	if c.Bootstrap == nil || c.Bootstrap.OrdersPerHour == nil {
+		return defaultOrdersPerHour
+	}
+	return *c.Bootstrap.OrdersPerHour
 }
 
 // stateLimits is how long a run may stay in each state; zero means the default.
@@ -146,6 +160,7 @@ func (c *config) timing() bootstrap.Timing {
 	return bootstrap.Timing{
 		ClaimVPS: l.ClaimVPS, ClaimMetal: l.ClaimMetal, Identifying: l.Identifying,
 		Preparing: l.Preparing, Installing: l.Installing, Installed: l.Installed,
+		KeepFailed: c.Bootstrap.KeepFailed, Sweep: c.Bootstrap.SweepEvery,
 	}
 }
 
@@ -487,6 +502,15 @@ func (c *config) bootstrapProblems(add func(key, format string, args ...any)) {
 		if d < 0 {
 			add("bootstrap.limits."+key, "must not be negative")
 		}
+	}
+	if b.OrdersPerHour != nil && (*b.OrdersPerHour < 0 || *b.OrdersPerHour > 100_000) {
+		add("bootstrap.ordersPerHour", "must be 0 to 100000; 0 means no limit")
+	}
+	if b.KeepFailed < 0 || b.KeepFailed > 7*24*time.Hour {
+		add("bootstrap.keepFailed", "must be at most 168h")
+	}
+	if b.SweepEvery != 0 && (b.SweepEvery < time.Second || b.SweepEvery > 24*time.Hour) {
+		add("bootstrap.sweepEvery", "must be 1s to 24h")
 	}
 	if b.Workers < 0 || b.Workers > 1000 {
 		add("bootstrap.workers", "must be 0 to 1000")

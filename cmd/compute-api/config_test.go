@@ -31,12 +31,12 @@ auth:
 authz:
   bindings: [{subject: "group:ops", role: fleet-admin, object: compute-fleet}]
 providers: [{name: sim, endpoint: "http://127.0.0.1:1"}, {name: ssh}]
-bootstrap: {agentBinaries: `+dir+`, trustDomain: example.com, tokenTTL: 90s, limits: {installed: 5m}}
+bootstrap: {agentBinaries: `+dir+`, trustDomain: example.com, tokenTTL: 90s, ordersPerHour: 0, limits: {installed: 5m}}
 `)
 	c, err := loadConfig(defaultConfig(), path, []string{
 		"COMPUTE_STATEDIR=/srv/compute", "COMPUTE_DATABASE_MAXCONNS=9", `COMPUTE_SECRETS_ENV_ALLOW=["A","B"]`,
 		"COMPUTE_BOOTSTRAP_AGENTURL=https://agents.example.com", "COMPUTE_SERVICE_HOST=10.0.0.1", "UNRELATED=1",
-		"COMPUTE_GRAPHQL_INTROSPECTION=true",
+		"COMPUTE_GRAPHQL_INTROSPECTION=true", "COMPUTE_BOOTSTRAP_KEEPFAILED=1h",
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -50,6 +50,7 @@ bootstrap: {agentBinaries: `+dir+`, trustDomain: example.com, tokenTTL: 90s, lim
 	want.Secrets.Env.Allow = []string{"A", "B"}
 	want.Bootstrap = &bootstrapConfig{
 		AgentURL: "https://agents.example.com", AgentBinaries: dir, TrustDomain: "example.com", TokenTTL: 90 * time.Second,
+		OrdersPerHour: new(0), KeepFailed: time.Hour,
 		Limits: stateLimits{Installed: 5 * time.Minute},
 	}
 	want.GraphQL.Introspection = true

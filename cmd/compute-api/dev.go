@@ -88,7 +88,9 @@ func devConfig(path string, environ []string) (config, string, error) {
 	if err != nil {
 		return config{}, "", fmt.Errorf("finding the agent's binary: %w", err)
 	}
-	base.Bootstrap = &bootstrapConfig{AgentBinaries: filepath.Dir(self), TrustDomain: "compute.localhost"}
+	base.Bootstrap = &bootstrapConfig{
+		AgentBinaries: filepath.Dir(self), TrustDomain: "compute.localhost", OrdersPerHour: new(0), // the simulated cloud costs nothing
+	}
 	c, err := loadConfig(base, path, environ)
 	if err != nil {
 		return config{}, "", err

@@ -1,0 +1,78 @@
+package bootstrap
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"better/compute/model"
+	"better/compute/provider"
+)
+
+// tally is a meter that writes down what it is told.
+type tally struct {
+	mu                sync.Mutex
+	intended, ordered int
+	left              []string
+	negative          bool
+}
+
+func (t *tally) Intended() { t.mu.Lock(); defer t.mu.Unlock(); t.intended++ }
+
+func (t *tally) Ordered() { t.mu.Lock(); defer t.mu.Unlock(); t.ordered++ }
+
+func (t *tally) Left(from, to model.BootstrapStatus, reason string, after time.Duration) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.left = append(t.left, fmt.Sprintf("%s %s %s", from, to, reason))
+	t.negative = t.negative || after < 0
+}
+
+func TestMeter(t *testing.T) {
+	t.Parallel()
+	b := setup(t, model.ClaimToken)
+	counted := &tally{}
+	b.deps.Meter = counted
+	b.rec = NewReconciler(b.deps)
+	b.cloud.next("order", failsAfter(provider.UnknownOutcome))
+	b.cloud.next("find", fault{}, failsWith(provider.NotFound))
+	runID := b.start(b.offer("k"))
+	b.driveToStatus(runID, model.Installed)
+	b.mustJoin(runID)
+	failed := b.start(b.machine("box", "k2"))
+	b.cloud.next("identify", failsWith(provider.NotFound))
+	b.driveToEnd(failed)
+	equal(t, "intended, ordered", []int{counted.intended, counted.ordered}, []int{1, 2})
+	equal(t, "left", counted.left, []string{
+		"claiming identifying ", "identifying preparing ", "preparing installing ", "installing installed ",
+		"identifying failed MACHINE_NOT_FOUND",
+	})
+	if counted.negative {
+		t.Error("a run was in a state for less than no time")
+	}
+}
+
+func TestFigures(t *testing.T) {
+	t.Parallel()
+	b, _ := uncertainRun(t, false)
+	b.driveToStatus(b.start(b.machine("box", "k2")), model.Preparing)
+	blocked := b.start(b.offer("k3"))
+	b.driveToStatus(blocked, model.Identifying)
+	b.cancel(blocked)
+	b.cloud.next("release", failsWith(provider.Fatal))
+	b.driveTo(blocked, "a blocked cleanup", func(r *run) bool { return r.Cleanup == model.CleanupBlocked })
+	b.exec("UPDATE provider_accounts SET refused_at = now(), refused_stamp = 'x'")
+	b.exec("INSERT INTO orphans (id, tenant_id, account_id, kind, machine_id) VALUES ('orph_1', ?, ?, 'not-ours', 'm')", tenant, b.account)
+	f, err := b.service.Figures(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	equal(t, "figures", *f, Figures{
+		Live: map[model.BootstrapStatus]int{
+			model.Claiming: 1, model.Identifying: 0, model.Preparing: 1, model.Installing: 0, model.Installed: 0, model.Failed: 1,
+		},
+		Uncertain: 1, Blocked: 1, Refused: 1,
+		Orphans: map[model.OrphanKind]int{model.OrphanNotOurs: 1, model.OrphanNotThere: 0},
+	})
+}
