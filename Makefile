@@ -107,12 +107,20 @@ torture-histories: ## Check that calls with keys are linearizable while servers 
 torture-races: ## Have two tenants want one machine: RACES=200
 	RACES=$(or $(RACES),200) go test ./apitest/torture -run '^TestRaces$$' -count 1 -v -timeout 60m
 
+.PHONY: torture-clocks
+torture-clocks: ## Kill servers whose clocks are 20 minutes apart: CLOCKS=20 kills, SEED=
+	CLOCKS=$(or $(CLOCKS),20) go test ./apitest/torture -run '^TestClocks$$' -count 1 -v -timeout 60m
+
+.PHONY: torture-database
+torture-database: ## Stop the database hard while clients write: CRASHES=10
+	CRASHES=$(or $(CRASHES),10) go test ./apitest/torture -run '^TestDatabaseCrashes$$' -count 1 -v -timeout 60m
+
 .PHONY: torture-planted
 torture-planted: ## Plant bugs, one at a time, and see which test finds each
 	PLANTED=1 go test ./apitest/torture -run '^TestPlanted$$' -count 1 -v -timeout 60m
 
 .PHONY: torture
-torture: $(sort $(filter torture-%,$(shell sed -n 's/^\(torture-[a-z]*\):.*/\1/p' Makefile))) ## All of these, one after the other
+torture: $(sort $(filter torture-%,$(shell sed -n 's/^\(torture-[a-z]*\):.*/\1/p' Makefile))) ## Each torture, one after the other
 
 .PHONY: bench
 bench: build ## Load the server beside a bare handler and print the ratios

@@ -143,7 +143,7 @@ func bugs() []bug {
 		{
 			name: "cursor of anybody's making", file: "internal/cursor/cursor.go", pkg: "./internal/cursor", test: "TestMutatedCursorsAreRefused",
 			old: `if !hmac.Equal(tag, l.tag(place)) {`,
-			new: `if false {`,
+			new: `if !hmac.Equal(tag, tag) {`,
 		},
 		{
 			name: "ids of parts that run together", file: "internal/id/id.go", pkg: "./internal/id", test: "TestDeriveKeepsPartsApart",

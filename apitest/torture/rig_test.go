@@ -73,21 +73,33 @@ type rig struct {
 	armed     int
 	turn      atomic.Int64
 	runs      sync.Map // run id: account
+	server    string   // the program
+	dsn       string   // of the database
+	clocks    []string // by how many seconds the replicas are off
 }
 
 // newRig starts everything. Each of the tenants has two accounts and a pool.
-func newRig(t testing.TB, tenants, replicas int) *rig {
+func newRig(t testing.TB, tenants, replicas int, change ...func(*rig)) *rig {
 	t.Helper()
 	r := &rig{
 		t: t, dir: t.TempDir(), http: &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{MaxIdleConnsPerHost: 64}},
 	}
-	dsn := pgtest.URL(t)
-	db, err := postgres.Open(t.Context(), postgres.Options{URL: dsn, AsOwner: true, MaxConns: 8})
+	r.server = program(t, "compute-api")
+	for _, fn := range change {
+		fn(r)
+	}
+	if r.dsn == "" {
+		r.dsn = pgtest.URL(t)
+	}
+	db, err := postgres.Open(t.Context(), postgres.Options{URL: r.dsn, AsOwner: true, MaxConns: 8})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(db.Close)
 	r.db = db
+	if err := postgres.Migrate(t.Context(), db); err != nil {
+		t.Fatal(err)
+	}
 	t.Cleanup(r.http.CloseIdleConnections)
 	r.write("faults/timing", mustJSON(t, timing()))
 	r.startCloud()
@@ -97,7 +109,7 @@ func newRig(t testing.TB, tenants, replicas int) *rig {
 		t.Fatal(err)
 	}
 	for i := range replicas {
-		r.replicas = append(r.replicas, r.newReplica(i, dsn))
+		r.replicas = append(r.replicas, r.newReplica(i))
 	}
 	r.front.replicas = r.replicas
 	for _, p := range r.replicas {
@@ -388,19 +400,18 @@ type replica struct {
 	process
 	name          string
 	listen, agent string
-	dsn           string
 	config        map[string]any
 	starts        int
 	dir           string
 	r             *rig
 }
 
-func (r *rig) newReplica(i int, dsn string) *replica {
+func (r *rig) newReplica(i int) *replica {
 	r.t.Helper()
 	name := fmt.Sprint("replica-", i)
 	names, env := r.variables()
 	limits := map[string]any{"pointsPerSecond": 1_000_000, "pointsAtMost": 10_000_000}
-	p := &replica{name: name, listen: freeAddress(r.t), agent: freeAddress(r.t), dsn: dsn, dir: filepath.Join(r.dir, name), r: r}
+	p := &replica{name: name, listen: freeAddress(r.t), agent: freeAddress(r.t), dir: filepath.Join(r.dir, name), r: r}
 	p.config = map[string]any{
 		"listen": p.listen, "stateDir": p.dir, "database": map[string]any{"maxConns": 12},
 		"providers": []any{map[string]any{"name": "sim", "endpoint": r.cloudURL}},
@@ -415,6 +426,9 @@ func (r *rig) newReplica(i int, dsn string) *replica {
 		}},
 	}
 	p.process = process{t: r.t, log: filepath.Join(r.dir, name+".log"), env: append(env, "COMPUTE_FAULTS="+filepath.Join(r.dir, "faults"))}
+	if i < len(r.clocks) {
+		p.env = append(p.env, "CLOCK_OFFSET="+r.clocks[i])
+	}
 	r.t.Cleanup(func() {
 		if p.process.process != nil {
 			p.kill()
@@ -444,7 +458,7 @@ func (p *replica) start() {
 	p.t.Helper()
 	p.starts++
 	database := p.config["database"].(map[string]any)
-	dsn, err := url.Parse(p.dsn)
+	dsn, err := url.Parse(p.r.dsn)
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -453,7 +467,7 @@ func (p *replica) start() {
 	dsn.RawQuery = query.Encode()
 	database["url"] = dsn.String()
 	p.r.write(p.name+".yaml", mustJSON(p.t, p.config)) // JSON is YAML
-	p.args = []string{program(p.t, "compute-api"), "serve", "--config", filepath.Join(p.r.dir, p.name+".yaml")}
+	p.args = []string{p.r.server, "serve", "--config", filepath.Join(p.r.dir, p.name+".yaml")}
 	p.process.start()
 }
 

@@ -1,0 +1,117 @@
+package torture
+
+import (
+	"context"
+	"encoding/json"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// clockOffset is what package time gets beside its own files: how many seconds the clock is off.
+const clockOffset = `package time
+
+import "syscall"
+
+var clockOffset = func() (seconds int64) {
+	text, _ := syscall.Getenv("CLOCK_OFFSET")
+	sign := int64(1)
+	for _, c := range []byte(text) {
+		if c == '-' {
+			sign = -1
+			continue
+		}
+		seconds = 10*seconds + int64(c-'0')
+	}
+	return sign * seconds
+}()
+`
+
+// shiftedClock is an overlay in which every time.Now of a program, its libraries included, is off by CLOCK_OFFSET. Time that is measured is
+// not: no clock that is wrong runs wrong for long.
+func shiftedClock(t testing.TB) string {
+	t.Helper()
+	const old = "func Now() Time {\n\tsec, nsec, mono := runtimeNow()\n"
+	out, err := exec.CommandContext(t.Context(), "go", "env", "GOROOT").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	source := filepath.Join(strings.TrimSpace(string(out)), "src", "time")
+	text, err := os.ReadFile(filepath.Join(source, "time.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.Count(string(text), old) != 1 {
+		t.Fatalf("time.Now of %s is not what it was", runtime.Version())
+	}
+	dir := t.TempDir()
+	write := func(name string, content []byte) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	replace, err := json.Marshal(map[string]any{"Replace": map[string]string{
+		filepath.Join(source, "time.go"):         write("time.go", []byte(strings.Replace(string(text), old, old+"\tsec += clockOffset\n", 1))),
+		filepath.Join(source, "clock_offset.go"): write("clock_offset.go", []byte(clockOffset)),
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return write("overlay.json", replace)
+}
+
+// One server's clock is ten minutes behind, the other's ten minutes ahead: no lease is taken before it has ended, no run waits for the
+// other clock, and no token or certificate ends early. Without CLOCKS only that a clock can be shifted is looked at, since all
+// libraries have to be built for it.
+func TestClocks(t *testing.T) {
+	overlay, kills, seed := shiftedClock(t), number(t, "CLOCKS", 1), seedOf(t)
+	if os.Getenv("CLOCKS") == "" {
+		return
+	}
+	server := os.Getenv("CLOCKS_SERVER")
+	if server == "" {
+		server = filepath.Join(t.TempDir(), "compute-api")
+		build := exec.CommandContext(t.Context(), "go", "build", "-overlay", overlay, "-tags", "faults", "-o", server, "./cmd/compute-api")
+		build.Dir = "../.."
+		if out, err := build.CombinedOutput(); err != nil {
+			t.Fatalf("building a server with a wrong clock: %v\n%s", err, out)
+		}
+	}
+	m := &torment{
+		rig:    newRig(t, 3, 2, func(r *rig) { r.server, r.clocks = server, []string{"-600", "600"} }),
+		random: rand.New(rand.NewPCG(seed, 0)), kinds: slices.Sorted(maps.Keys(faults())),
+	}
+	m.exec(witness)
+	all := strikes(m.record())
+	ctx, leave := context.WithCancel(t.Context())
+	defer leave()
+	m.wait.Go(func() { m.person(ctx) })
+	done := 0
+	for i := 0; done < kills && i < 3*kills; i++ {
+		s := all[m.random.IntN(len(all))]
+		m.arm("kill", s.point, s.hit)
+		m.begin(s.way)
+		m.begin(s.way)
+		if m.awaitDeath(s.way) {
+			done += m.revive()
+		}
+	}
+	m.disarm()
+	lastFault := time.Now()
+	await(t, "every run is final", func() bool { return m.unfinished() == 0 || time.Since(lastFault) > settleIn })
+	slowest := since(lastFault)
+	leave()
+	m.wait.Wait()
+	j := m.judge()
+	verdict(t, seed, "apart=20m kills=%d bootstraps=%d joined=%d early-or-overlapping-leases=%d stale-writes=%d double=%d orphans=%d lost=%d stuck=%d slowest=%s",
+		done, j.runs, j.joined, m.wrongs("overlap"), m.wrongs("stale"), j.double, j.orphans, j.lost, j.stuck, slowest)
+}
