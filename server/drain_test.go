@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"better/compute/internal/problem"
 )
 
 // TestNotice looks at a server that was told to stop: it says so, and serves as before until the notice is over.
@@ -62,5 +64,40 @@ func TestRequestsAreAnsweredAtTheEndOfTheDrain(t *testing.T) {
 	}
 	if err := <-w.served; err != nil {
 		t.Errorf("Serve: %v", err)
+	}
+}
+
+func TestOperationsOfASocketAreAnsweredAtDrain(t *testing.T) {
+	t.Parallel()
+	w := setup(t, func(c *Config) { c.Limits.OperationTime = 300 * time.Millisecond })
+	c := w.connect(t, tokenAlice)
+	c.subscribe("stream", watch("t", -1))
+	c.expect(`{"id":"stream","type":"next"…`)
+	c.subscribe("slow", `{ pool(tenantId: "slow", poolId: "p") { id } viewer { subject } }`)
+	eventually(t, "the query is running", func() bool { return w.slow.Load() > 0 })
+	w.close()
+	c.expect(`{"id":"slow","type":"next"…`)
+	c.expect(`{"id":"slow","type":"complete"}`)
+	c.closed(closeDraining)
+	if err := <-w.served; err != nil {
+		t.Errorf("Serve: %v", err)
+	}
+}
+
+func TestAnOperationAsAnEventStreamIsAnsweredAtDrain(t *testing.T) {
+	t.Parallel()
+	w := setup(t, func(c *Config) { c.Limits.OperationTime = 300 * time.Millisecond })
+	lines := w.events(t, `{ pool(tenantId: "slow", poolId: "p") { id } viewer { subject } }`, tokenAlice)
+	eventually(t, "the query is running", func() bool { return w.slow.Load() > 0 })
+	w.close()
+	expectLines(t, lines, "event: next", `data: {"errors"`, "event: complete", "data:")
+	expectEnd(t, lines)
+}
+
+func TestALeavingSocketTakesNothingNew(t *testing.T) {
+	t.Parallel()
+	c := &socket{server: setup(t).Server, leaving: true, live: map[string]*liveOperation{}}
+	if err := c.admit("1", &liveOperation{}); !problem.Is(err, problem.Unavailable) {
+		t.Errorf("admitted: %v", err)
 	}
 }

@@ -36,7 +36,11 @@ func (s *Server) serveEvents(w http.ResponseWriter, r *http.Request, params *gra
 	s.metrics.streams.Inc()
 	defer s.metrics.streams.Dec()
 
-	ctx, cancel := streamContext(r.Context(), s.draining, actor)
+	ends := s.draining
+	if op != nil && op.kind() != ast.Subscription {
+		ends = r.Context() // it is answered before the server stops, as any request
+	}
+	ctx, cancel := streamContext(r.Context(), ends, actor)
 	defer cancel()
 	events := openEvents(w, s.config.Limits.WriteTime)
 	if refusal != nil {
@@ -65,10 +69,10 @@ func (s *Server) endEvents(ctx context.Context, events *events) {
 	_ = events.complete()
 }
 
-// streamContext ends with the request, with the server's drain, and with the caller's credential (DeadlineExceeded).
-func streamContext(ctx, draining context.Context, actor authz.Actor) (context.Context, context.CancelFunc) {
+// streamContext ends with the request, with what else ends it, and with the caller's credential (DeadlineExceeded).
+func streamContext(ctx, ends context.Context, actor authz.Actor) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
-	stop := context.AfterFunc(draining, cancel)
+	stop := context.AfterFunc(ends, cancel)
 	if actor.Expires.IsZero() {
 		return ctx, func() { stop(); cancel() }
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/99designs/gqlgen/graphql"
 	"github.com/coder/websocket"
+	"github.com/vektah/gqlparser/v2/ast"
 
 	"better/compute/authz"
 	"better/compute/internal/problem"
@@ -73,6 +74,8 @@ type socket struct {
 
 	mu      sync.Mutex
 	closing bool                      // no message counts any more
+	leaving bool                      // no operation begins any more
+	answers int                       // queries and mutations that are executed
 	running int                       // operations whose goroutine has not ended, those that the client gave up included
 	live    map[string]*liveOperation // by the client's id
 	tasks   sync.WaitGroup
@@ -109,12 +112,44 @@ func (s *Server) serveSocket(w http.ResponseWriter, r *http.Request) {
 	operations, stop := context.WithCancel(ctx)
 	defer stop()
 	c := &socket{server: s, conn: conn, header: r.Header, known: release, drop: drop, stop: stop, live: map[string]*liveOperation{}}
-	defer context.AfterFunc(s.draining, func() { c.close(closeDraining, "The server is going away") })()
+	defer context.AfterFunc(s.draining, c.leave)()
 	if conn.Subprotocol() != socketSubprotocol {
 		c.close(closeBadSubprotocol, "Subprotocol not acceptable")
 	}
 	defer c.end()
 	c.serve(ctx, operations)
+}
+
+// leave ends the connection at drain: once what is executed is answered, and in time for its end to be heard.
+func (c *socket) leave() {
+	c.mu.Lock()
+	c.leaving = true
+	idle := c.answers == 0
+	c.mu.Unlock()
+	if idle {
+		c.goAway()
+		return
+	}
+	drainTime := c.server.config.Limits.DrainTime
+	time.AfterFunc(drainTime-min(lastWords, drainTime/2), c.goAway)
+}
+
+func (c *socket) goAway() { c.close(closeDraining, "The server is going away") }
+
+// answering counts a query or mutation until it is done.
+func (c *socket) answering() (done func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.answers++
+	return func() {
+		c.mu.Lock()
+		c.answers--
+		last := c.leaving && c.answers == 0
+		c.mu.Unlock()
+		if last {
+			c.goAway()
+		}
+	}
 }
 
 // end waits for everything that the connection started.
@@ -281,12 +316,15 @@ func (c *socket) subscribe(ctx context.Context, m incoming) {
 
 var errDuplicateID = errors.New("the operation id is in use")
 
-// admit takes the id and a place for an operation: errDuplicateID or RATE_LIMITED when it cannot.
+// admit takes the id and a place for an operation: errDuplicateID, RATE_LIMITED or, at drain, UNAVAILABLE when it cannot.
 func (c *socket) admit(id string, op *liveOperation) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.live[id] != nil {
 		return errDuplicateID
+	}
+	if c.leaving {
+		return problem.New(problem.Unavailable, "The server is going away.")
 	}
 	if limit := c.server.config.Limits.SocketOperations; c.running >= limit {
 		return problem.New(problem.RateLimited, "At most %d operations may run at a time on one connection.", limit).
@@ -305,6 +343,9 @@ func (c *socket) run(ctx context.Context, id string, op *liveOperation, params *
 	if refusal != nil {
 		c.finish(id, op, message{ID: id, Type: messageError, Payload: encodeErrors(refusal)})
 		return
+	}
+	if prepared.kind() != ast.Subscription {
+		defer c.answering()()
 	}
 	err := c.server.engine.run(ctx, prepared, func(resp *graphql.Response) error {
 		if resp.Data == nil { // the operation could not start, or its source failed
