@@ -47,7 +47,10 @@ func (d *Decider) follow(ctx context.Context) (stood bool, err error) {
 		defer cancel()
 		_ = conn.Close(closing)
 	}()
-	defer d.cache.distrust() // before the farewell, which may take its time
+	defer func() { // before the farewell, which may take its time
+		d.cache.distrust()
+		d.watchers.tellAll() // a stream without events would hear of a change only when the next link stands
+	}()
 	// Only after LISTEN took hold: what changed before is in the version and in every later read, what changes after is told.
 	start := d.now()
 	version, err := policyVersion(ctx, conn)
