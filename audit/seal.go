@@ -43,7 +43,7 @@ func (s *Sealer) Run(ctx context.Context) error {
 	for {
 		n, err := s.sealBatch(ctx)
 		if ctx.Err() != nil {
-			return nil //nolint:nilerr // an orderly end
+			return nil
 		}
 		if err != nil {
 			s.log.WarnContext(ctx, "chaining the audit log", "error", err)

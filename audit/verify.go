@@ -185,7 +185,7 @@ func (v *verifier) follow(l *link) error {
 	if v.in.Heads[l.TenantID] != nil {
 		v.seen[l.TenantID] = true
 	}
-	what := ""
+	var what string
 	switch hash, kept := v.in.Heads[l.TenantID][l.Seq]; {
 	case l.Seq != previous.Seq+1:
 		what = fmt.Sprintf("the entries from %d on are gone", previous.Seq+1)
