@@ -12,32 +12,49 @@ import (
 // asked for: it is a wall behind the decisions, and takes nothing from their arguments. Without a caller, or with one whose
 // credential has ended or was revoked, it is the scope of nobody. UNAVAILABLE when the bindings cannot be read.
 func (d *Decider) Scope(ctx context.Context) (postgres.Scope, error) {
+	held, err := d.located(ctx)
+	if err != nil || held == nil {
+		return postgres.Scope{}, err
+	}
+	return scopeOf(held), nil
+}
+
+// located is what the context's caller holds, with the tenants of the items; nothing for nobody.
+func (d *Decider) located(ctx context.Context) ([]bindingsOf, error) {
 	actor, ok := ActorFrom(ctx)
 	if !ok || !actor.authenticated(d.now()) {
-		return postgres.Scope{}, nil
+		return nil, nil
 	}
 	s, err := d.standing(ctx, actor.question())
 	if err == nil && s.of(actor, d.now()) && slices.ContainsFunc(s.held, bindingsOf.incomplete) {
 		s, err = d.standingAnew(ctx, actor.question())
 	}
 	if err != nil || !s.of(actor, d.now()) {
-		return postgres.Scope{}, err
+		return nil, err
 	}
-	return scopeOf(s.held), nil
+	return s.held, nil
 }
 
 func (b bindingsOf) incomplete() bool { return b.places.unknown }
 
 func scopeOf(held []bindingsOf) postgres.Scope {
-	var tenants []string
+	fleet, tenants := reach(held)
+	if fleet {
+		return postgres.AllTenants()
+	}
+	return postgres.Tenants(tenants...)
+}
+
+// reach says where the bindings allow something; the tenants are sorted, so that equal callers find connections that have their scope.
+func reach(held []bindingsOf) (fleet bool, tenants []string) {
 	for _, h := range held {
 		if h.places.fleet {
-			return postgres.AllTenants()
+			return true, nil
 		}
 		tenants = append(tenants, h.places.tenants...)
 	}
-	slices.Sort(tenants) // so that equal callers find connections that have their scope
-	return postgres.Tenants(slices.Compact(tenants)...)
+	slices.Sort(tenants)
+	return false, slices.Compact(tenants)
 }
 
 // places are where the bindings of a subject allow it something.

@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"better/compute/internal/id"
 	"better/compute/internal/postgres"
 	"better/compute/internal/postgres/pgtest"
@@ -106,5 +108,23 @@ func TestScopeOfADatabaseThatAsksForIt(t *testing.T) {
 	}
 	if err := EnsureBindings(t.Context(), db, []model.RoleBinding{allow("user:w", "tenant-admin", "compute-tenant/b")}); err != nil {
 		t.Error(err)
+	}
+}
+
+func TestViewerTenants(t *testing.T) {
+	t.Parallel()
+	b := setup(t,
+		allow("user:two", "provider-viewer", "compute-tenant/c"), allow("user:two", "provider-viewer", "compute-provider-account/"+account2),
+		allow("user:fleet", "provider-viewer", "compute-fleet"), allow("user:fleet", "provider-viewer", "compute-tenant/a"),
+	)
+	b.withItems(t)
+	for subject, want := range map[string][]string{"user:two": {"b", "c"}, "user:fleet": nil, "user:none": {}} {
+		got, err := b.d.ViewerTenants(WithActor(t.Context(), Actor{Subject: subject}))
+		if diff := cmp.Diff(want, got); err != nil || diff != "" {
+			t.Errorf("%s: %v (-want +got)\n%s", subject, err, diff)
+		}
+	}
+	if _, err := b.d.ViewerTenants(t.Context()); !problem.Is(err, problem.Unauthenticated) {
+		t.Errorf("nobody's tenants: %v", err)
 	}
 }

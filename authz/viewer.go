@@ -22,6 +22,23 @@ func (d *Decider) Viewer(ctx context.Context) (*model.Viewer, error) {
 	return &model.Viewer{Subject: actor.Subject, Groups: groups}, nil
 }
 
+// ViewerTenants tells the caller in which tenants it has any right, sorted; nil for one with a right on the fleet, who may name any.
+// UNAUTHENTICATED or UNAVAILABLE.
+func (d *Decider) ViewerTenants(ctx context.Context) ([]string, error) {
+	if _, err := d.Authenticated(ctx); err != nil {
+		return nil, err
+	}
+	held, err := d.located(ctx)
+	if err != nil {
+		return nil, err
+	}
+	fleet, tenants := reach(held)
+	if fleet {
+		return nil, nil
+	}
+	return append([]string{}, tenants...), nil
+}
+
 // ViewerPermissions tells the caller what it may do: on the fleet, on a tenant, or on an account or pool of the tenant. The answer
 // says nothing about whether any of them exists. INVALID_INPUT, UNAUTHENTICATED or UNAVAILABLE.
 func (d *Decider) ViewerPermissions(ctx context.Context, tenantID, objectID *string) ([]Permission, error) {

@@ -446,6 +446,7 @@ type ComplexityRoot struct {
 		RoleBindings     func(childComplexity int, tenantID *string, subject *string, first *int, after *string) int
 		Roles            func(childComplexity int) int
 		Secrets          func(childComplexity int, tenantID string) int
+		Server           func(childComplexity int) int
 		Viewer           func(childComplexity int) int
 	}
 
@@ -506,6 +507,10 @@ type ComplexityRoot struct {
 		UpdatedAt func(childComplexity int) int
 	}
 
+	Server struct {
+		Version func(childComplexity int) int
+	}
+
 	Subscription struct {
 		BootstrapStatusChanged func(childComplexity int, tenantID string, accountID *string, bootstrapID *string, after *string) int
 	}
@@ -518,6 +523,7 @@ type ComplexityRoot struct {
 		Groups      func(childComplexity int) int
 		Permissions func(childComplexity int, tenantID *string, objectID *string) int
 		Subject     func(childComplexity int) int
+		Tenants     func(childComplexity int) int
 	}
 }
 
@@ -2330,6 +2336,12 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 		}
 
 		return e.ComplexityRoot.Query.Secrets(childComplexity, args["tenantId"].(string)), true
+	case "Query.server":
+		if e.ComplexityRoot.Query.Server == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Query.Server(childComplexity), true
 	case "Query.viewer":
 		if e.ComplexityRoot.Query.Viewer == nil {
 			break
@@ -2492,6 +2504,13 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 
 		return e.ComplexityRoot.Secret.UpdatedAt(childComplexity), true
 
+	case "Server.version":
+		if e.ComplexityRoot.Server.Version == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Server.Version(childComplexity), true
+
 	case "Subscription.bootstrapStatusChanged":
 		if e.ComplexityRoot.Subscription.BootstrapStatusChanged == nil {
 			break
@@ -2534,6 +2553,12 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 		}
 
 		return e.ComplexityRoot.Viewer.Subject(childComplexity), true
+	case "Viewer.tenants":
+		if e.ComplexityRoot.Viewer.Tenants == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Viewer.Tenants(childComplexity), true
 
 	}
 	return 0, false
@@ -4299,6 +4324,10 @@ extend type Mutation {
   """
   viewer: Viewer
   """
+  This server. Any caller may ask.
+  """
+  server: Server
+  """
   Every role, the built-in ones first, each by name. Any caller may read them.
   """
   roles: [Role!]
@@ -4344,6 +4373,8 @@ type Viewer {
   subject: String!
   "The groups that the caller is in, each ` + "`" + `group:<name>` + "`" + `."
   groups: [String!]!
+  "The tenants in which the caller has any right, sorted; null for one with a right on the fleet, who may name any."
+  tenants: [ID!]
   """
   What the caller may do. Without ` + "`" + `tenantId` + "`" + ` on the whole fleet; with it on the tenant; with ` + "`" + `objectId` + "`" + ` too on one provider
   account or pool of that tenant. Answers for objects that do not exist as well, so it tells nothing about existence.
@@ -4354,6 +4385,14 @@ type Viewer {
     "The id of a provider account or pool of the tenant."
     objectId: ID
   ): [Permission!]!
+}
+
+"""
+The server that answers.
+"""
+type Server {
+  "The version that it was built as."
+  version: String!
 }
 
 """
@@ -5388,6 +5427,14 @@ func (ec *executionContext) childFields_Secret(ctx context.Context, field graphq
 	return nil, fmt.Errorf("no field named %q was found under type Secret", field.Name)
 }
 
+func (ec *executionContext) childFields_Server(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+	switch field.Name {
+	case "version":
+		return ec.fieldContext_Server_version(ctx, field)
+	}
+	return nil, fmt.Errorf("no field named %q was found under type Server", field.Name)
+}
+
 func (ec *executionContext) childFields_UpdateProviderAccountPayload(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
 	switch field.Name {
 	case "providerAccount":
@@ -5402,6 +5449,8 @@ func (ec *executionContext) childFields_Viewer(ctx context.Context, field graphq
 		return ec.fieldContext_Viewer_subject(ctx, field)
 	case "groups":
 		return ec.fieldContext_Viewer_groups(ctx, field)
+	case "tenants":
+		return ec.fieldContext_Viewer_tenants(ctx, field)
 	case "permissions":
 		return ec.fieldContext_Viewer_permissions(ctx, field)
 	}

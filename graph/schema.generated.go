@@ -57,6 +57,7 @@ type QueryResolver interface {
 	Offers(ctx context.Context, tenantID string, accountID string, query *model.OfferQuery) ([]*model.Offer, error)
 	Secrets(ctx context.Context, tenantID string) ([]*model.Secret, error)
 	Viewer(ctx context.Context) (*model.Viewer, error)
+	Server(ctx context.Context) (*model.Server, error)
 	Roles(ctx context.Context) ([]*model.Role, error)
 	RoleBindings(ctx context.Context, tenantID *string, subject *string, first *int, after *string) (*model.Connection[model.RoleBinding], error)
 }
@@ -2522,6 +2523,38 @@ func (ec *executionContext) fieldContext_Query_viewer(_ context.Context, field g
 	return fc, nil
 }
 
+func (ec *executionContext) _Query_server(ctx context.Context, field graphql.CollectedField) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Query_server(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return ec.Resolvers.Query().Server(ctx)
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v *model.Server) graphql.Marshaler {
+			return ec.marshalOServer2ᚖbetterᚋcomputeᚋmodelᚐServer(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_Query_server(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "Query",
+		Field:      field,
+		IsMethod:   true,
+		IsResolver: true,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.childFields_Server(ctx, field)
+		},
+	}
+	return fc, nil
+}
+
 func (ec *executionContext) _Query_roles(ctx context.Context, field graphql.CollectedField) (ret graphql.Marshaler) {
 	return graphql.ResolveField(
 		ctx,
@@ -3109,6 +3142,12 @@ func (ec *executionContext) _Query(ctx context.Context, sel ast.SelectionSet) gr
 				true, false,
 				func(ctx context.Context) graphql.Marshaler {
 					return ec._Query_viewer(ctx, field)
+				})
+		case "server":
+			out.ResolveRootConcurrently(innerCtx, ec.OperationContext, i,
+				true, false,
+				func(ctx context.Context) graphql.Marshaler {
+					return ec._Query_server(ctx, field)
 				})
 		case "roles":
 			out.ResolveRootConcurrently(innerCtx, ec.OperationContext, i,

@@ -398,6 +398,12 @@ type RevokeRolePayload struct {
 	Revoked bool `json:"revoked"`
 }
 
+// The server that answers.
+type Server struct {
+	// The version that it was built as.
+	Version string `json:"version"`
+}
+
 // What can be followed live, over WebSocket (`graphql-transport-ws`) or Server-Sent Events.
 type Subscription struct {
 }

@@ -27,4 +27,5 @@ type Resolver struct {
 	Authz      *authz.Decider
 	Tokens     *apitoken.Service
 	Audit      *audit.Service
+	Version    string // of this server
 }

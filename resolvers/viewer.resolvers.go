@@ -48,12 +48,20 @@ func (r *queryResolver) Viewer(ctx context.Context) (*model.Viewer, error) {
 	return r.Authz.Viewer(ctx)
 }
 
+func (r *queryResolver) Server(ctx context.Context) (*model.Server, error) {
+	return &model.Server{Version: r.Version}, nil
+}
+
 func (r *queryResolver) Roles(ctx context.Context) ([]*model.Role, error) {
 	return r.Authz.Roles(ctx)
 }
 
 func (r *queryResolver) RoleBindings(ctx context.Context, tenantID *string, subject *string, first *int, after *string) (*model.Connection[model.RoleBinding], error) {
 	return r.Authz.Bindings(ctx, authz.BindingsInput{TenantID: tenantID, Subject: subject, First: first, After: after})
+}
+
+func (r *viewerResolver) Tenants(ctx context.Context, obj *model.Viewer) ([]string, error) {
+	return r.Authz.ViewerTenants(ctx)
 }
 
 func (r *viewerResolver) Permissions(ctx context.Context, obj *model.Viewer, tenantID *string, objectID *string) ([]model.Permission, error) {

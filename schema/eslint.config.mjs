@@ -5,7 +5,7 @@ import plugin from '@graphql-eslint/eslint-plugin';
 const values = [
   'BootstrapClaim', 'BootstrapFailure', 'BootstrapPlan', 'BootstrapPrecondition', 'BootstrapStatusChange',
   'BootstrapTransition', 'Disk', 'Gpu', 'Machine', 'Offer', 'Price', 'Provider', 'ProviderAccountCheck',
-  'ProviderCapabilities', 'Role', 'RoleBinding', 'Secret', 'Viewer',
+  'ProviderCapabilities', 'Role', 'RoleBinding', 'Secret', 'Server', 'Viewer',
 ];
 
 export default [

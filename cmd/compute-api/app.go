@@ -217,7 +217,7 @@ func (a *app) wire() error {
 func (a *app) wireServer(metrics *prometheus.Registry, runs *bootstrap.Service, hosts *host.Service, log *audit.Service) (err error) {
 	schema := graph.NewExecutableSchema(graph.Config{Resolvers: &resolvers.Resolver{
 		Accounts: a.accounts, Bootstraps: runs, Hosts: hosts, Pools: a.pools, Secrets: a.secrets, Authz: a.decider,
-		Tokens: a.tokens, Audit: log,
+		Tokens: a.tokens, Audit: log, Version: version,
 		Watcher: &bootstrap.Watcher{Runs: runs, Hub: a.hub},
 	}})
 	shim := &rest.Service{
