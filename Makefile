@@ -87,6 +87,10 @@ torture-outbox: ## Lose, repeat or reorder no event: writers, readers and connec
 torture-streams: ## Open 5,000 subscriptions on one server; SEED repeats a run
 	go test ./apitest/streams -run 'TestSubscriptions' -count 1 -v -timeout 60m -subscriptions 5000 -seed $(or $(SEED),0)
 
+.PHONY: torture-audit
+torture-audit: ## Chain and verify a million audit rows, and tamper with a log a thousand times: ROWS=1000000
+	AUDIT_ROWS=$(or $(ROWS),1000000) go test ./audit -run 'TestABacklog|TestTampering|TestAnHonest' -count 1 -v -timeout 60m
+
 .PHONY: torture-bootstrap
 torture-bootstrap: ## Kill servers between any two writes, and mislead them: KILLS=300 BOOTSTRAPS=600 SEED=
 	KILLS=$(or $(KILLS),300) BOOTSTRAPS=$(or $(BOOTSTRAPS),600) go test ./apitest/torture -run '^TestBootstraps$$' -count 1 -v -timeout 180m
