@@ -77,6 +77,33 @@ func TestCacheRefusesWhatAChangeOvertook(t *testing.T) {
 	}
 }
 
+// The user's grant went with version 11, and what held the group back with 12. Read at 12, the group must not be kept beside the user
+// of version 10: together they allow what was allowed at no time.
+func TestCacheTakesNothingFromALaterVersion(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	c := cacheAt10(now)
+	put := func(version int64) {
+		_, _, generation := c.get(question{}, now)
+		c.put(question{}, snapshot{version: version, bindings: map[Subject]bindingsOf{"group:g": {}}}, generation)
+	}
+	put(12)
+	if c.holds("group:g", now) {
+		t.Error("the cache holds two versions")
+	}
+	c.drop("user:a")
+	c.heard(11)
+	put(12)
+	if c.holds("group:g", now) {
+		t.Error("the cache holds a version that it has not heard of")
+	}
+	c.heard(12)
+	put(12)
+	if !c.holds("group:g", now) {
+		t.Error("the cache does not hold the version that it has heard of")
+	}
+}
+
 func TestCacheIsBounded(t *testing.T) {
 	t.Parallel()
 	now := time.Now()

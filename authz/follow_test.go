@@ -143,10 +143,12 @@ func TestReplicaFollowsAChangeWhenItsLinkIsKilled(t *testing.T) {
 	eventually(t, "the cache is trusted again", replica.trusted)
 }
 
+const killLink = `SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity
+	WHERE application_name = 'compute-api authz' AND datname = current_database()`
+
 func (b *bundle) killLink(t testing.TB) {
 	t.Helper()
-	b.exec(t, `SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity
-		WHERE application_name = 'compute-api authz' AND datname = current_database()`)
+	b.exec(t, killLink)
 }
 
 // silent is a connection on which nothing arrives any more, though it stands: a cable that was pulled.

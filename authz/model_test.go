@@ -123,21 +123,23 @@ func TestDecisionsAreThoseOfTheModel(t *testing.T) {
 
 // become makes roles and bindings those of the reference.
 func (b *bundle) become(ctx context.Context, ref reference) error {
-	return b.db.RunInTx(ctx, func(ctx context.Context, tx bun.Tx) error {
-		if _, err := tx.NewRaw("DELETE FROM role_bindings; DELETE FROM roles").Exec(ctx); err != nil {
+	return b.db.RunInTx(ctx, func(ctx context.Context, tx bun.Tx) error { return ref.write(ctx, tx) })
+}
+
+func (r reference) write(ctx context.Context, tx bun.Tx) error {
+	if _, err := tx.NewRaw("DELETE FROM role_bindings; DELETE FROM roles").Exec(ctx); err != nil {
+		return err
+	}
+	for name, permissions := range r.defined {
+		if _, err := upsertRole(ctx, tx, "user:test", model.Role{Name: name, Permissions: permissions}); err != nil {
 			return err
 		}
-		for name, permissions := range ref.defined {
-			if _, err := upsertRole(ctx, tx, "user:test", model.Role{Name: name, Permissions: permissions}); err != nil {
-				return err
-			}
-		}
-		if len(ref.bindings) == 0 {
-			return nil
-		}
-		_, err := tx.NewInsert().Model(&ref.bindings).Exec(ctx)
-		return err
-	})
+	}
+	if len(r.bindings) == 0 {
+		return nil
+	}
+	_, err := tx.NewInsert().Model(&r.bindings).Exec(ctx)
+	return err
 }
 
 // The rule alone, without a database: a hundred thousand decisions in the time of a few.

@@ -26,7 +26,7 @@ func (d *Decider) readPolicy(ctx context.Context, idb bun.IDB, q question) (snap
 			r.permissions, coalesce(CASE split_part(b.object, '/', 1)
 				WHEN ? THEN (SELECT tenant_id FROM provider_accounts WHERE id = split_part(b.object, '/', 2))
 				WHEN ? THEN (SELECT tenant_id FROM pools WHERE id = split_part(b.object, '/', 2)) END, '') AS item_tenant
-		FROM policy_version v
+		FROM (SELECT version FROM policy_version LIMIT 1) v
 		LEFT JOIN role_bindings b ON b.subject IN (?)
 		LEFT JOIN roles r ON r.name = b.role`,
 		q.credential, string(ProviderAccounts), string(Pools), bun.List(q.subjects)).Scan(ctx, &rows)
