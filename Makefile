@@ -130,6 +130,14 @@ torture: $(sort $(filter torture-%,$(shell sed -n 's/^\(torture-[a-z]*\):.*/\1/p
 bench: build ## Load the server beside a bare handler and print the ratios
 	go run ./apitest/bench
 
+.PHONY: torture-authz
+torture-authz: ## Change roles, bindings and a token for 5 minutes beside decisions, under the race detector; SEED repeats a run
+	go test -race ./authz -run '^TestPolicyStorm$$' -count 1 -v -timeout 60m -storm 5m -seed $(or $(SEED),0)
+
+.PHONY: bench-decisions
+bench-decisions: ## What a decision costs beside 10, 1,000 and 100,000 tenants, and a subject in memory
+	go test ./authz -run - -bench '^BenchmarkDecisions$$' -benchtime 1x -timeout 30m
+
 .PHONY: torture-restart
 torture-restart: ## Restart two replicas 20 times in turn under reads, mutations and streams
 	go test ./apitest -run '^TestRollingRestart$$' -count 1 -v -timeout 60m -restarts 20
