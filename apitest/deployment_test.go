@@ -71,6 +71,7 @@ func newDeployment(t testing.TB) *deployment {
 		"secrets":   map[string]any{"store": map[string]any{"keyFile": keyFile}},
 		"bootstrap": map[string]any{"agentBinaries": filepath.Dir(binary(t, "bcd")), "trustDomain": "compute.test", "ordersPerHour": 0},
 		"graphql":   map[string]any{"introspection": true},
+		"limits":    map[string]any{"drainNotice": "0s"}, // nobody but TestRollingRestart would make use of it
 		"auth":      map[string]any{"allowStaticTokens": true, "tokens": []any{}},
 		"authz":     map[string]any{"bindings": []any{}},
 	}

@@ -103,6 +103,7 @@ const rolledTenant = "rolled"
 func TestRollingRestart(t *testing.T) {
 	t.Parallel()
 	d := newDeployment(t)
+	delete(d.settings, "limits") // the defaults, the notice among them
 	r := &roll{token: d.caller("user:roller", "tenant-admin compute-tenant/"+rolledTenant), t: t}
 	events := d.newOutbox(t, rolledTenant)
 	start := func() *upstream {

@@ -390,3 +390,26 @@ func TestOtherRoutes(t *testing.T) {
 		}
 	}
 }
+
+// One line for each request, whatever a client puts into it.
+func TestNoRequestWritesALogLineOfItsOwn(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	const forged = `%0d%0a{"level":"ERROR","msg":"forged"}`
+	for _, path := range []string{"/x" + forged, "/graphql" + forged, "/api/compute/x" + forged, "/graphql?query=" + forged, "/%2e%2e/x%00%1b[31m" + forged} {
+		for _, id := range []string{"a-request-id", "forged\tid", "%0aforged-id-in-a-header"} {
+			before := strings.Count(w.log.String(), "\n")
+			w.call(t, "GET", path, "", "X-Request-Id", id, "User-Agent", forged)
+			eventually(t, "the request is logged", func() bool { return strings.Count(w.log.String(), "\n") > before })
+			if lines := strings.Count(w.log.String(), "\n") - before; lines != 1 {
+				t.Errorf("%q with %q: %d lines", path, id, lines)
+			}
+		}
+	}
+	for line := range strings.Lines(w.log.String()) {
+		var entry map[string]any
+		if err := json.Unmarshal([]byte(line), &entry); err != nil || entry["msg"] != "request" {
+			t.Errorf("%v: %s", err, line)
+		}
+	}
+}
