@@ -9,7 +9,7 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/hashicorp/golang-lru/v2"
+	lru "github.com/hashicorp/golang-lru/v2"
 
 	"better/compute/authz"
 	"better/compute/internal/cursor"

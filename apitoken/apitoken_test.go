@@ -55,9 +55,7 @@ func as(ctx context.Context, subject string) context.Context {
 	return authz.WithActor(ctx, authz.Actor{Subject: subject})
 }
 
-func ptr[T any](v T) *T { return &v }
-
-func in(d time.Duration) *model.Time { return ptr(model.NewTime(time.Now().Add(d))) }
+func in(d time.Duration) *model.Time { return new(model.NewTime(time.Now().Add(d))) }
 
 func (w *world) create(t *testing.T, as string, in model.CreateAPITokenInput) *model.CreateAPITokenPayload {
 	t.Helper()
@@ -71,7 +69,7 @@ func (w *world) create(t *testing.T, as string, in model.CreateAPITokenInput) *m
 func TestATokenIsShownOnceAndKeptAsAHash(t *testing.T) {
 	t.Parallel()
 	w := setup(t)
-	created := w.create(t, "user:a", model.CreateAPITokenInput{TenantID: ptr("a"), Name: "ci", Description: ptr("it's \\ ? „x“"), ExpiresAt: in(time.Hour)})
+	created := w.create(t, "user:a", model.CreateAPITokenInput{TenantID: new("a"), Name: "ci", Description: new("it's \\ ? „x“"), ExpiresAt: in(time.Hour)})
 	row := created.APIToken
 	if row.Subject != "service:a/ci" || *row.TenantID != "a" || row.CreatedBy != "user:a" || row.Description != "it's \\ ? „x“" || row.LastUsedAt != nil || row.RevokedAt != nil {
 		t.Errorf("%+v", row)
@@ -105,7 +103,7 @@ func TestCreateSaysAllThatIsWrongAtOnceAndStoresNothing(t *testing.T) {
 	t.Parallel()
 	w := setup(t)
 	_, err := w.Create(as(t.Context(), "user:a"), model.CreateAPITokenInput{
-		TenantID: ptr("a/b"), Name: "CI/x", Description: ptr("\x00" + strings.Repeat("x", 201)), ExpiresAt: in(-time.Second),
+		TenantID: new("a/b"), Name: "CI/x", Description: new("\x00" + strings.Repeat("x", 201)), ExpiresAt: in(-time.Second),
 	})
 	issues, _ := problem.From(err).Details["issues"].([]problem.Issue)
 	var paths []string
@@ -120,13 +118,13 @@ func TestCreateSaysAllThatIsWrongAtOnceAndStoresNothing(t *testing.T) {
 		in   model.CreateAPITokenInput
 		code problem.Code
 	}{
-		"nobody":          {"", model.CreateAPITokenInput{TenantID: ptr("a"), Name: "x"}, problem.Unauthenticated},
-		"a viewer":        {"user:viewer", model.CreateAPITokenInput{TenantID: ptr("a"), Name: "x"}, problem.Forbidden},
-		"another tenant":  {"user:a", model.CreateAPITokenInput{TenantID: ptr("b"), Name: "x"}, problem.Forbidden},
+		"nobody":          {"", model.CreateAPITokenInput{TenantID: new("a"), Name: "x"}, problem.Unauthenticated},
+		"a viewer":        {"user:viewer", model.CreateAPITokenInput{TenantID: new("a"), Name: "x"}, problem.Forbidden},
+		"another tenant":  {"user:a", model.CreateAPITokenInput{TenantID: new("b"), Name: "x"}, problem.Forbidden},
 		"the fleet":       {"user:a", model.CreateAPITokenInput{Name: "x"}, problem.Forbidden},
-		"an empty tenant": {"user:root", model.CreateAPITokenInput{TenantID: ptr(""), Name: "x"}, problem.InvalidInput},
-		"the last second": {"user:a", model.CreateAPITokenInput{TenantID: ptr("a"), Name: "x", ExpiresAt: in(-time.Second)}, problem.InvalidInput},
-		"the year 1":      {"user:a", model.CreateAPITokenInput{TenantID: ptr("a"), Name: "x", ExpiresAt: ptr(model.NewTime(time.Time{}))}, problem.InvalidInput},
+		"an empty tenant": {"user:root", model.CreateAPITokenInput{TenantID: new(""), Name: "x"}, problem.InvalidInput},
+		"the last second": {"user:a", model.CreateAPITokenInput{TenantID: new("a"), Name: "x", ExpiresAt: in(-time.Second)}, problem.InvalidInput},
+		"the year 1":      {"user:a", model.CreateAPITokenInput{TenantID: new("a"), Name: "x", ExpiresAt: new(model.NewTime(time.Time{}))}, problem.InvalidInput},
 	} {
 		ctx := t.Context()
 		if c.as != "" {
@@ -185,13 +183,13 @@ func TestATokenGivesNobodyMoreThanTheyHold(t *testing.T) {
 		{"user:root", "root", true},
 		{"user:root", "gone", true},
 	} {
-		_, err := w.Create(as(t.Context(), c.as), model.CreateAPITokenInput{TenantID: ptr("a"), Name: c.name})
+		_, err := w.Create(as(t.Context(), c.as), model.CreateAPITokenInput{TenantID: new("a"), Name: c.name})
 		if c.ok && err != nil || !c.ok && !problem.Is(err, problem.Forbidden) {
 			t.Errorf("%s for service:a/%s: %v", c.as, c.name, err)
 		}
 	}
 	member := authz.WithActor(t.Context(), authz.Actor{Subject: "user:member", Groups: []string{"group:held"}})
-	if _, err := w.Create(member, model.CreateAPITokenInput{TenantID: ptr("a"), Name: "equal"}); err != nil {
+	if _, err := w.Create(member, model.CreateAPITokenInput{TenantID: new("a"), Name: "equal"}); err != nil {
 		t.Errorf("what a group holds does not count: %v", err)
 	}
 	if n := w.count(t, "SELECT count(*) FROM audit_log WHERE action LIKE 'compute:%' AND outcome = 'denied'"); n != 6 {
@@ -204,19 +202,19 @@ const poolOfA = "pool_11111111111111111111111111"
 func TestRevokeEndsATokenOnce(t *testing.T) {
 	t.Parallel()
 	w := setup(t)
-	created := w.create(t, "user:a", model.CreateAPITokenInput{TenantID: ptr("a"), Name: "ci"})
+	created := w.create(t, "user:a", model.CreateAPITokenInput{TenantID: new("a"), Name: "ci"})
 	id := created.APIToken.ID
 	for name, c := range map[string]struct {
 		as   string
 		in   model.RevokeAPITokenInput
 		code problem.Code
 	}{
-		"a viewer":           {"user:viewer", model.RevokeAPITokenInput{TenantID: ptr("a"), TokenID: id}, problem.Forbidden},
-		"another's":          {"user:b", model.RevokeAPITokenInput{TenantID: ptr("b"), TokenID: id}, problem.NotFound},
+		"a viewer":           {"user:viewer", model.RevokeAPITokenInput{TenantID: new("a"), TokenID: id}, problem.Forbidden},
+		"another's":          {"user:b", model.RevokeAPITokenInput{TenantID: new("b"), TokenID: id}, problem.NotFound},
 		"the fleet's":        {"user:root", model.RevokeAPITokenInput{TokenID: id}, problem.NotFound},
 		"the fleet's, by a":  {"user:a", model.RevokeAPITokenInput{TokenID: id}, problem.Forbidden},
-		"one that is absent": {"user:a", model.RevokeAPITokenInput{TenantID: ptr("a"), TokenID: "tok_00000000000000000000000000"}, problem.NotFound},
-		"no id":              {"user:a", model.RevokeAPITokenInput{TenantID: ptr("a"), TokenID: created.Token}, problem.InvalidInput},
+		"one that is absent": {"user:a", model.RevokeAPITokenInput{TenantID: new("a"), TokenID: "tok_00000000000000000000000000"}, problem.NotFound},
+		"no id":              {"user:a", model.RevokeAPITokenInput{TenantID: new("a"), TokenID: created.Token}, problem.InvalidInput},
 	} {
 		if _, err := w.Revoke(as(t.Context(), c.as), c.in); !problem.Is(err, c.code) {
 			t.Errorf("%s: %v, want %s", name, err, c.code)
@@ -230,7 +228,7 @@ func TestRevokeEndsATokenOnce(t *testing.T) {
 	revoked := 0
 	for range 8 {
 		wg.Go(func() {
-			got, err := w.Revoke(as(t.Context(), "user:a"), model.RevokeAPITokenInput{TenantID: ptr("a"), TokenID: id})
+			got, err := w.Revoke(as(t.Context(), "user:a"), model.RevokeAPITokenInput{TenantID: new("a"), TokenID: id})
 			if err != nil || got.APIToken.RevokedAt == nil {
 				t.Errorf("%+v, %v", got, err)
 				return
@@ -257,7 +255,7 @@ func TestRevokeEndsATokenOnce(t *testing.T) {
 func TestAuthenticateRefuses(t *testing.T) {
 	t.Parallel()
 	w := setup(t)
-	created := w.create(t, "user:a", model.CreateAPITokenInput{TenantID: ptr("a"), Name: "ci", ExpiresAt: in(time.Hour)})
+	created := w.create(t, "user:a", model.CreateAPITokenInput{TenantID: new("a"), Name: "ci", ExpiresAt: in(time.Hour)})
 	if _, err := w.Authenticate(t.Context(), created.Token[:len(created.Token)-1]+"~"); !errors.Is(err, ErrMalformed) {
 		t.Errorf("a typo: %v", err)
 	}
@@ -293,7 +291,7 @@ func TestAuthenticateRefuses(t *testing.T) {
 func TestExpiryFollowsTheDatabaseClock(t *testing.T) {
 	t.Parallel()
 	w := setup(t)
-	created := w.create(t, "user:a", model.CreateAPITokenInput{TenantID: ptr("a"), Name: "ci", ExpiresAt: in(time.Hour)})
+	created := w.create(t, "user:a", model.CreateAPITokenInput{TenantID: new("a"), Name: "ci", ExpiresAt: in(time.Hour)})
 	wrong := time.Now().Add(-24 * time.Hour)
 	w.now = func() time.Time { return wrong }
 	actor, err := w.Authenticate(t.Context(), created.Token)
@@ -317,7 +315,7 @@ func TestUseIsNotedOnceAMinute(t *testing.T) {
 	ran := make(chan error, 1)
 	go func() { ran <- w.Run(ctx) }()
 	defer func() { stop(); <-ran }()
-	created := w.create(t, "user:a", model.CreateAPITokenInput{TenantID: ptr("a"), Name: "ci"})
+	created := w.create(t, "user:a", model.CreateAPITokenInput{TenantID: new("a"), Name: "ci"})
 	now := time.Now()
 	w.now = func() time.Time { return now }
 	use := func() {
@@ -368,7 +366,7 @@ func TestUseWithoutAnybodyToNoteIt(t *testing.T) {
 	t.Parallel()
 	w := setup(t)
 	w.uses = make(chan string) // always full
-	created := w.create(t, "user:a", model.CreateAPITokenInput{TenantID: ptr("a"), Name: "ci"})
+	created := w.create(t, "user:a", model.CreateAPITokenInput{TenantID: new("a"), Name: "ci"})
 	if _, err := w.Authenticate(t.Context(), created.Token); err != nil {
 		t.Error(err)
 	}
@@ -379,15 +377,15 @@ func TestPage(t *testing.T) {
 	w := setup(t)
 	var want []string
 	for i := range 5 {
-		created := w.create(t, "user:a", model.CreateAPITokenInput{TenantID: ptr("a"), Name: fmt.Sprint("n", i)})
+		created := w.create(t, "user:a", model.CreateAPITokenInput{TenantID: new("a"), Name: fmt.Sprint("n", i)})
 		want = append([]string{created.APIToken.ID}, want...)
 	}
-	w.create(t, "user:b", model.CreateAPITokenInput{TenantID: ptr("b"), Name: "n"})
+	w.create(t, "user:b", model.CreateAPITokenInput{TenantID: new("b"), Name: "n"})
 	w.create(t, "user:root", model.CreateAPITokenInput{Name: "n"})
 	var got []string
 	var after *string
 	for {
-		page, err := w.Page(as(t.Context(), "user:a"), PageInput{TenantID: ptr("a"), First: ptr(2), After: after})
+		page, err := w.Page(as(t.Context(), "user:a"), PageInput{TenantID: new("a"), First: new(2), After: after})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -414,11 +412,11 @@ func TestPage(t *testing.T) {
 		in   PageInput
 		code problem.Code
 	}{
-		"a viewer":         {"user:viewer", PageInput{TenantID: ptr("a")}, problem.Forbidden},
-		"another tenant":   {"user:b", PageInput{TenantID: ptr("a")}, problem.Forbidden},
+		"a viewer":         {"user:viewer", PageInput{TenantID: new("a")}, problem.Forbidden},
+		"another tenant":   {"user:b", PageInput{TenantID: new("a")}, problem.Forbidden},
 		"the fleet":        {"user:a", PageInput{}, problem.Forbidden},
-		"too many":         {"user:a", PageInput{TenantID: ptr("a"), First: ptr(101)}, problem.InvalidInput},
-		"another's cursor": {"user:b", PageInput{TenantID: ptr("b"), After: after}, problem.InvalidInput},
+		"too many":         {"user:a", PageInput{TenantID: new("a"), First: new(101)}, problem.InvalidInput},
+		"another's cursor": {"user:b", PageInput{TenantID: new("b"), After: after}, problem.InvalidInput},
 	} {
 		if _, err := w.Page(as(t.Context(), c.as), c.in); !problem.Is(err, c.code) {
 			t.Errorf("%s: %v, want %s", name, err, c.code)
@@ -429,7 +427,7 @@ func TestPage(t *testing.T) {
 func TestTheOperatorIssuesAndEndsTokens(t *testing.T) {
 	t.Parallel()
 	w := setup(t)
-	created, err := Issue(t.Context(), w.db, "service:compute-api", model.CreateAPITokenInput{TenantID: ptr("a"), Name: "ci", ExpiresAt: in(time.Hour)})
+	created, err := Issue(t.Context(), w.db, "service:compute-api", model.CreateAPITokenInput{TenantID: new("a"), Name: "ci", ExpiresAt: in(time.Hour)})
 	if err != nil {
 		t.Fatal(err)
 	}

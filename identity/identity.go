@@ -39,14 +39,17 @@ const (
 	NotYet        Reason = "not valid yet"
 	BadSubject    Reason = "a subject that cannot be granted anything"
 	BadGroups     Reason = "groups that cannot be read, or too many"
-	otherReason   Reason = "other"
-	notNow        Reason = "unavailable"
-	accepted      Reason = "accepted"
-	apiTokenKind         = "api_token"
-	openIDKind           = "oidc"
-	staticKind           = "static"
-	metricName           = "compute_authentications_total"
-	metricHelp           = "Credentials that were looked at, by kind and by what came of it."
+
+	otherReason Reason = "other"
+	notNow      Reason = "unavailable"
+	accepted    Reason = "accepted"
+)
+
+// The kinds of credentials.
+const (
+	apiTokenKind = "api_token"
+	openIDKind   = "oidc"
+	staticKind   = "static"
 )
 
 func (r Reason) Error() string { return string(r) }
@@ -67,7 +70,9 @@ type Authenticator struct {
 
 // New makes an Authenticator.
 func New(d Deps) (*Authenticator, error) {
-	results := prometheus.NewCounterVec(prometheus.CounterOpts{Name: metricName, Help: metricHelp}, []string{"kind", "result"})
+	results := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "compute_authentications_total", Help: "Credentials that were looked at, by kind and by what came of it.",
+	}, []string{"kind", "result"})
 	if err := d.Metrics.Register(results); err != nil {
 		return nil, err
 	}

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/go-jose/go-jose/v4"
-	"github.com/hashicorp/golang-lru/v2"
+	lru "github.com/hashicorp/golang-lru/v2"
 
 	"better/compute/authz"
 )
@@ -129,8 +129,9 @@ func checkHeader(h jose.Header) error {
 
 // client bounds what the issuer can do to us: in time, in size, and in where it sends us.
 func client() *http.Client {
-	transport := http.DefaultTransport.(*http.Transport).Clone() //nolint:forcetypeassert // documented
-	transport.MaxIdleConns = 2
+	transport := &http.Transport{
+		Proxy: http.ProxyFromEnvironment, ForceAttemptHTTP2: true, TLSHandshakeTimeout: fetchTimeout, MaxIdleConns: 2, IdleConnTimeout: time.Minute,
+	}
 	return &http.Client{
 		Transport: bounded{transport},
 		Timeout:   fetchTimeout,

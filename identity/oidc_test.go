@@ -397,7 +397,7 @@ func hmacToken(t *testing.T, alg jose.SignatureAlgorithm, secret []byte, claims 
 // Keys that an issuer publishes for something else, or that anybody could know, verify nothing.
 func TestKeysThatDoNotCount(t *testing.T) {
 	t.Parallel()
-	small, err := rsa.GenerateKey(rand.Reader, 1024) //nolint:gosec // which is the point
+	small, err := rsa.GenerateKey(rand.Reader, 1024) // which is the point
 	if err != nil {
 		t.Fatal(err)
 	}

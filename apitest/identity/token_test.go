@@ -198,8 +198,12 @@ func TestTokensOfTheOperator(t *testing.T) {
 	}
 	eventually(t, "after it was revoked", "UNAUTHENTICATED", func() string { return one.viewer(t, token) })
 	for _, wrong := range [][]string{
-		{"token", "create"}, {"token", "create", "--service", "A B"}, {"token", "create", "--service", "x", "--expires", "-1h"},
-		{"token", "create", "--service", "x", "--tenant", ""}, {"token", "revoke", token}, {"token", "revoke", "tok_00000000000000000000000000"},
+		{"token", "create"},
+		{"token", "create", "--service", "A B"},
+		{"token", "create", "--service", "x", "--expires", "-1h"},
+		{"token", "create", "--service", "x", "--tenant", ""},
+		{"token", "revoke", token},
+		{"token", "revoke", "tok_00000000000000000000000000"},
 	} {
 		if out, err := command(wrong...); err == nil {
 			t.Errorf("%v: %s", wrong, out)
