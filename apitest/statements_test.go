@@ -35,7 +35,7 @@ func TestStatementsDoNotGrowWithThePage(t *testing.T) {
 		nodes := s.page(t, tenant, first)
 		statements[first] = count() - before
 		if nodes != first*3 {
-			t.Fatalf("a page of %d accounts has %d runs with account, pool and history, want %d", first, nodes, first*3)
+			t.Fatalf("a page of %d accounts has %d runs with account, pool, history and claim, want %d", first, nodes, first*3)
 		}
 	}
 	t.Logf("statements by size of the page: %v", statements)
@@ -49,7 +49,7 @@ func (s *services) page(t *testing.T, tenant string, first int) (complete int) {
 	t.Helper()
 	body, err := json.Marshal(map[string]any{
 		"query": `query($tenant: ID!, $first: Int!) { providerAccounts(tenantId: $tenant, first: $first) { nodes { name
-			bootstraps(first: 3) { nodes { id account { name } pool { name account { name } } history { to } } } } } }`,
+			bootstraps(first: 3) { nodes { id account { name } pool { name account { name } } history { to } claim { operationId } retryOf } } } } }`,
 		"variables": map[string]any{"tenant": tenant, "first": first},
 	})
 	if err != nil {
@@ -71,6 +71,7 @@ func (s *services) page(t *testing.T, tenant string, first int) (complete int) {
 							Account struct{ Name string }
 							Pool    struct{ Account struct{ Name string } }
 							History []any
+							Claim   *struct{ OperationID string }
 						}
 					}
 				}
@@ -82,7 +83,7 @@ func (s *services) page(t *testing.T, tenant string, first int) (complete int) {
 	}
 	for _, account := range answer.Data.ProviderAccounts.Nodes {
 		for _, run := range account.Bootstraps.Nodes {
-			if run.Account.Name == account.Name && run.Pool.Account.Name == account.Name && len(run.History) == 1 {
+			if run.Account.Name == account.Name && run.Pool.Account.Name == account.Name && len(run.History) == 1 && run.Claim != nil && run.Claim.OperationID != "" {
 				complete++
 			}
 		}

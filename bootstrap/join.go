@@ -3,6 +3,7 @@ package bootstrap
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/uptrace/bun"
@@ -28,13 +29,19 @@ func (s *Service) MarkJoined(ctx context.Context, tx bun.IDB, bootstrapID, hostI
 	if err := MarkJoined(ctx, tx, bootstrapID, hostID); err != nil {
 		return err
 	}
-	var stayed float64
-	err := tx.NewRaw(`SELECT extract(epoch FROM b.joined_at - t.at) FROM bootstraps AS b JOIN bootstrap_transitions AS t
-		ON t.bootstrap_id = b.id AND t.to_status = ? WHERE b.id = ?`, model.Installed, bootstrapID).Scan(ctx, &stayed)
+	var entered []time.Time
+	err := tx.NewRaw(`SELECT at FROM bootstrap_transitions WHERE bootstrap_id = ? AND to_status IN (?, ?, ?) ORDER BY id`,
+		bootstrapID, model.Installing, model.Installed, model.Joined).Scan(ctx, &entered)
 	if err != nil {
 		return failed("reading how long a run was installed", err)
 	}
-	s.Meter.Left(model.Installed, model.Joined, "", time.Duration(stayed*float64(time.Second)))
+	if len(entered) != 3 {
+		return fmt.Errorf("run %s has joined and not gone through what comes before", bootstrapID)
+	}
+	if entered[1].Equal(entered[2]) { // the join came first, and took it through both
+		s.Meter.Left(model.Installing, model.Installed, "", entered[1].Sub(entered[0]))
+	}
+	s.Meter.Left(model.Installed, model.Joined, "", entered[2].Sub(entered[1]))
 	return nil
 }
 

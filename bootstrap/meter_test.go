@@ -1,11 +1,15 @@
 package bootstrap
 
 import (
+	"context"
 	"fmt"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/uptrace/bun"
+
+	"better/compute/internal/id"
 	"better/compute/model"
 	"better/compute/provider"
 )
@@ -37,19 +41,44 @@ func TestMeter(t *testing.T) {
 	b.rec = NewReconciler(b.deps)
 	b.cloud.next("order", failsAfter(provider.UnknownOutcome))
 	b.cloud.next("find", fault{}, failsWith(provider.NotFound))
+	b.service.Meter = counted
 	runID := b.start(b.offer("k"))
 	b.driveToStatus(runID, model.Installed)
-	b.mustJoin(runID)
+	b.joinCounted(runID)
+	b.cloud.change(func() { b.cloud.status.State = "running" })
+	early := b.start(b.machine("early", "k3"))
+	b.driveTo(early, "a delivered agent", func(r *run) bool { return r.DeliveredAt != nil })
+	b.joinCounted(early)
 	failed := b.start(b.machine("box", "k2"))
 	b.cloud.next("identify", failsWith(provider.NotFound))
 	b.driveToEnd(failed)
 	equal(t, "intended, ordered", []int{counted.intended, counted.ordered}, []int{1, 2})
 	equal(t, "left", counted.left, []string{
 		"claiming identifying ", "identifying preparing ", "preparing installing ", "installing installed ",
+		"installed joined ",
+		"identifying preparing ", "preparing installing ", "installing installed ", "installed joined ",
 		"identifying failed MACHINE_NOT_FOUND",
 	})
 	if counted.negative {
 		t.Error("a run was in a state for less than no time")
+	}
+}
+
+// joinCounted is join through the service.
+func (b *bench) joinCounted(runID string) {
+	b.t.Helper()
+	r := b.row(runID)
+	err := b.db.RunInTx(b.t.Context(), func(ctx context.Context, tx bun.Tx) error {
+		hostID := id.New("host")
+		_, err := tx.NewRaw("INSERT INTO hosts (id, tenant_id, pool_id, bootstrap_id, account_id, machine_id) VALUES (?, ?, ?, ?, ?, 'm')",
+			hostID, r.TenantID, r.PoolID, r.ID, r.AccountID).Exec(ctx)
+		if err != nil {
+			return err
+		}
+		return b.service.MarkJoined(ctx, tx, runID, hostID)
+	})
+	if err != nil {
+		b.t.Fatal(err)
 	}
 }
 
