@@ -44,6 +44,7 @@ check: test ## The same as test
 .PHONY: test-go
 test-go: deps build ## All Go tests under the race detector, other people's clients among them
 	go test -race -timeout 30m ./...
+	go test -tags planted_nocheck -count 1 ./apitest/walls
 
 .PHONY: deps
 deps: ## Install what the tests need and is missing: Debian packages when root, npm packages
@@ -86,6 +87,11 @@ torture-outbox: ## Lose, repeat or reorder no event: writers, readers and connec
 .PHONY: torture-streams
 torture-streams: ## Open 5,000 subscriptions on one server; SEED repeats a run
 	go test ./apitest/streams -run 'TestSubscriptions' -count 1 -v -timeout 60m -subscriptions 5000 -seed $(or $(SEED),0)
+
+.PHONY: torture-walls
+torture-walls: ## Send 50,000 requests at each of: both walls between tenants, either alone, none; SEED repeats a run
+	go test ./apitest/walls -count 1 -v -timeout 180m -requests 50000 -seed $(or $(SEED),0)
+	go test -tags planted_nocheck ./apitest/walls -count 1 -v -timeout 180m -requests 50000 -seed $(or $(SEED),0)
 
 .PHONY: torture-audit
 torture-audit: ## Chain and verify a million audit rows, and tamper with a log a thousand times: ROWS=1000000

@@ -1,0 +1,5 @@
+//go:build planted_nocheck
+
+package walls
+
+const decides = false

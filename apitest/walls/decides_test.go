@@ -1,0 +1,6 @@
+//go:build !planted_nocheck
+
+package walls
+
+// decides is whether this build decides who may do what.
+const decides = true
