@@ -58,18 +58,26 @@ type Event struct {
 }
 
 // Share gives what find found for the first reader of the event that asked by this key to all that ask by it: readers of a
-// Hub's subscriptions get the same event. While one finds, the others wait; a failure is told to those and not kept.
+// Hub's subscriptions get the same event. While one finds, the others wait, and go on all at once; a failure is told to those and not kept.
 func (e *Event) Share(key any, find func() (any, error)) (any, error) {
-	found, _ := e.shared.LoadOrStore(key, &finding{find: sync.OnceValues(find)})
-	f, _ := found.(*finding)
-	v, err := f.find()
-	if err != nil {
-		e.shared.CompareAndDelete(key, found)
+	mine := &finding{done: make(chan struct{})}
+	if other, found := e.shared.LoadOrStore(key, mine); found {
+		f, _ := other.(*finding)
+		<-f.done
+		return f.value, f.err
 	}
-	return v, err
+	defer close(mine.done)
+	if mine.value, mine.err = find(); mine.err != nil {
+		e.shared.Delete(key)
+	}
+	return mine.value, mine.err
 }
 
-type finding struct{ find func() (any, error) }
+type finding struct {
+	done  chan struct{}
+	value any
+	err   error
+}
 
 // Append writes an event in the caller's transaction, which must hold the row that the event tells of. The error of a transaction that
 // is older than one that has told of the same run makes RunInTx run it again: a transaction gets its place in the order when it first
