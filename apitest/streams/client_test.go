@@ -32,9 +32,9 @@ type change struct {
 }
 
 // refusedError is an answer of the server that ends a stream.
-type refusedError struct{ code string }
+type refusedError struct{ code, message string }
 
-func (e refusedError) Error() string { return "refused: " + e.code }
+func (e refusedError) Error() string { return "refused: " + e.code + ": " + e.message }
 
 // result is the payload of a `next` message, or a part of it.
 type result struct {
@@ -47,7 +47,7 @@ type failure struct {
 	Extensions struct{ Code string }
 }
 
-func refusal(errs []failure) error { return refusedError{errs[0].Extensions.Code} }
+func refusal(errs []failure) error { return refusedError{errs[0].Extensions.Code, errs[0].Message} }
 
 // follow opens one subscription and hands over its changes until take wants no more (nil), the server ends it (refusedError), or the
 // connection is lost.

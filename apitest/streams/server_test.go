@@ -78,6 +78,9 @@ func (w *world) startServer(t testing.TB, tokens []string) *server {
 			_ = cmd.Process.Kill()
 			t.Error("the server does not stop")
 		}
+		if t.Failed() {
+			t.Logf("the end of the server's log:\n%s", log.end(20_000))
+		}
 	})
 	select {
 	case listen := <-log.listen:
@@ -106,6 +109,12 @@ func (l *readyLog) Write(p []byte) (int, error) {
 		l.listen <- line.Listen
 	}
 	return l.all.Write(p)
+}
+
+// end is the last n bytes of it.
+func (l *readyLog) end(n int) string {
+	all := l.text()
+	return all[max(0, len(all)-n):]
 }
 
 func (l *readyLog) text() string {
