@@ -126,8 +126,8 @@ torture-database: ## Stop the database hard while clients write: CRASHES=10
 	CRASHES=$(or $(CRASHES),10) go test ./apitest/torture -run '^TestDatabaseCrashes$$' -count 1 -v -timeout 60m
 
 .PHONY: torture-planted
-torture-planted: ## Plant bugs, one at a time, and see which test finds each
-	PLANTED=1 go test ./apitest/torture -run '^TestPlanted$$' -count 1 -v -timeout 60m
+torture-planted: ## Plant bugs, one at a time, and see which test finds each: PLANTED= a part of a name
+	PLANTED="$(or $(PLANTED),all)" go test ./apitest/torture -run '^TestPlanted$$' -count 1 -v -timeout 60m
 
 .PHONY: torture
 torture: $(sort $(filter torture-%,$(shell sed -n 's/^\(torture-[a-z]*\):.*/\1/p' Makefile))) ## Each torture, one after the other

@@ -2,6 +2,7 @@ package torture
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -59,11 +60,10 @@ func faults() map[string][]target {
 // torment is a rig with a number of runs in work.
 type torment struct {
 	*rig
-	random  *rand.Rand
-	kinds   []string
-	started int
-	named   int // runs that were refused because their machine was in use
-	wait    sync.WaitGroup
+	random         *rand.Rand
+	kinds          []string
+	started        int
+	starters, wait sync.WaitGroup
 }
 
 // spoil has the cloud do one thing wrong, for the project's next such request.
@@ -93,9 +93,9 @@ func (m *torment) begin(w way) {
 	case toTheEnd, cancelled:
 	}
 	patience := time.Duration(m.random.IntN(1500)) * time.Millisecond
-	m.wait.Go(func() {
+	m.starters.Go(func() {
 		runID, err := m.start(m.t.Context(), a, machineID, fmt.Sprint("run-", number))
-		if e, ok := err.(*refusal); ok && e.Code == "CONFLICT" && machineID != "" { //nolint:errorlint // ask gives it bare
+		if e, refused := errors.AsType[*refusal](err); refused && e.Code == "CONFLICT" && machineID != "" {
 			return
 		}
 		if err != nil {
@@ -126,6 +126,12 @@ func (m *torment) delayOf(kind string) time.Duration {
 		return time.Second
 	}
 	return time.Duration(200+m.random.IntN(2500)) * time.Millisecond // a call is given up after 1.5 s
+}
+
+// begun counts the runs that there are, once all that were asked for are.
+func (m *torment) begun() int {
+	m.starters.Wait()
+	return m.count("SELECT count(*) FROM bootstraps")
 }
 
 // unfinished counts the runs that still need work.
@@ -246,9 +252,9 @@ func TestBootstraps(t *testing.T) {
 		}
 		s := all[order[i%len(all)]]
 		m.arm("kill", s.point, s.hit)
-		want := max(1, (bootstraps-m.started)/(kills-done))
-		for range want {
-			m.begin(s.way)
+		m.begin(s.way)
+		for range (bootstraps-m.started)/(kills-done) - 1 {
+			m.begin(toTheEnd)
 		}
 		if !m.awaitDeath(s.way) {
 			missed[s]++
@@ -260,11 +266,12 @@ func TestBootstraps(t *testing.T) {
 		points[s.point] = true
 		done += m.revive()
 	}
-	for m.started < bootstraps {
+	for m.begun() < bootstraps && !t.Failed() {
 		m.begin(way(m.random.IntN(ways)))
 	}
 	m.disarm()
 	m.cloudCall(http.MethodDelete, "/v1/_faults", "", nil)
+	m.starters.Wait()
 	lastFault := time.Now()
 	await(t, "every run is final", func() bool { return m.unfinished() == 0 || time.Since(lastFault) > settleIn })
 	slowest := time.Since(lastFault)

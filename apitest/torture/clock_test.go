@@ -106,6 +106,7 @@ func TestClocks(t *testing.T) {
 		}
 	}
 	m.disarm()
+	m.starters.Wait()
 	lastFault := time.Now()
 	await(t, "every run is final", func() bool { return m.unfinished() == 0 || time.Since(lastFault) > settleIn })
 	slowest := since(lastFault)

@@ -94,10 +94,10 @@ func TestPauses(t *testing.T) {
 		}
 	}
 	m.disarm()
+	m.starters.Wait()
 	lastFault := time.Now()
 	await(t, "every run is final", func() bool { return m.unfinished() == 0 || time.Since(lastFault) > settleIn })
 	slowest := since(lastFault)
-	m.wait.Wait()
 	j := m.judge()
 	verdict(t, seed, "points=%d pauses=%d taken-over=%d bootstraps=%d stale-writes=%d overlaps=%d double=%d orphans=%d lost=%d stuck=%d slowest=%s",
 		len(points), done, taken, j.runs, m.wrongs("stale"), m.wrongs("overlap"), j.double, j.orphans, j.lost, j.stuck, slowest)
