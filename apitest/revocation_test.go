@@ -199,7 +199,7 @@ func TestRevocation(t *testing.T) {
 	t.Parallel()
 	d := newDeployment(t)
 	ctx, cancel := context.WithCancel(t.Context())
-	r := &revoking{t: t, d: d, ctx: ctx, random: rand.New(rand.NewPCG(*revokeSeed, 0))} //nolint:gosec // to be repeated
+	r := &revoking{t: t, d: d, ctx: ctx, random: rand.New(rand.NewPCG(*revokeSeed, 0))}
 	r.admin = d.caller("user:revoker", "tenant-admin compute-tenant/"+revokedTenant)
 	for i := range *revokedStreams / perHolder {
 		h := &holder{revoking: r, program: i%5 == 4, subject: fmt.Sprintf("user:holder-%d", i), held: make(chan struct{}), ends: make(chan time.Duration, perHolder)}

@@ -68,8 +68,13 @@ func TestMatrixOfWhatABrowserSends(t *testing.T) {
 		"application/json; charset=utf-16", "application/jsonp", "text/json", "", "application/json, text/plain", "*/*",
 	}
 	headers := [][2]string{
-		{}, {"X-Http-Method-Override", "POST"}, {"X-Requested-With", "XMLHttpRequest"}, {"Upgrade", "websocket"}, {"Content-Encoding", "gzip"},
-		{"Apollo-Require-Preflight", "1"}, {"Cookie", "token=" + tokenAlice},
+		{},
+		{"X-Http-Method-Override", "POST"},
+		{"X-Requested-With", "XMLHttpRequest"},
+		{"Upgrade", "websocket"},
+		{"Content-Encoding", "gzip"},
+		{"Apollo-Require-Preflight", "1"},
+		{"Cookie", "token=" + tokenAlice},
 	}
 	cells, forbidden := 0, 0
 	for _, origin := range []string{"", "https://console.example.com", "https://evil.example.com", "null"} {

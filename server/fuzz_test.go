@@ -62,6 +62,7 @@ func requestBody(document, variables string) []byte {
 
 // measure takes a body as far as prepare does, as if it came for the first time.
 func (e *engine) measure(t testing.TB, body []byte) (cpu time.Duration, allocated uint64) {
+	t.Helper()
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	for range meterTries {
@@ -99,6 +100,7 @@ func allocatedBytes() uint64 {
 
 // keepWorst writes down what was the dearest so far, where FUZZ_WORST says: each worker of the fuzzer is a process of its own.
 func keepWorst(t testing.TB, body []byte, cpu time.Duration, allocated uint64) {
+	t.Helper()
 	dir := os.Getenv("FUZZ_WORST")
 	if dir == "" {
 		return

@@ -16,7 +16,7 @@ var wrongSeed = flag.Uint64("wrong-seed", 1, "what the wrong queries of TestWron
 func TestWrongQueriesTellNothing(t *testing.T) {
 	t.Parallel()
 	e := newTestEngine(t, Config{})
-	random := rand.New(rand.NewPCG(*wrongSeed, 0)) //nolint:gosec // to be repeated, not to be secret
+	random := rand.New(rand.NewPCG(*wrongSeed, 0))
 	refused, leaks := 0, 0
 	for refused < 2_000 {
 		document := spoil(random, wrongFrom[random.IntN(len(wrongFrom))])
