@@ -20,9 +20,12 @@ const (
 	maxKeyID      = 256
 )
 
-// algorithms are asymmetric: with any other, whoever knows the issuer's public keys could sign.
-var algorithms = []jose.SignatureAlgorithm{
-	jose.RS256, jose.RS384, jose.RS512, jose.PS256, jose.PS384, jose.PS512, jose.ES256, jose.ES384, jose.ES512, jose.EdDSA,
+// Algorithms are those of the signatures that are taken. All are asymmetric: with any other, whoever knows the issuer's public keys
+// could sign.
+func Algorithms() []jose.SignatureAlgorithm {
+	return []jose.SignatureAlgorithm{
+		jose.RS256, jose.RS384, jose.RS512, jose.PS256, jose.PS384, jose.PS512, jose.ES256, jose.ES384, jose.ES512, jose.EdDSA,
+	}
 }
 
 // Options say whose tokens are taken.
@@ -87,7 +90,7 @@ func (o *OIDC) Authenticate(ctx context.Context, token string) (authz.Actor, err
 }
 
 func (o *OIDC) verify(ctx context.Context, token string) (authz.Actor, uint64, error) {
-	signed, err := jose.ParseSignedCompact(token, algorithms)
+	signed, err := jose.ParseSignedCompact(token, Algorithms())
 	if err != nil || len(signed.Signatures) != 1 {
 		return authz.Actor{}, 0, Malformed
 	}
