@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"maps"
 	"net/http"
@@ -64,6 +65,7 @@ type kind string
 
 const (
 	ofNothing kind = "nothing" // not even a tenant
+	ofFleet   kind = "fleet"
 	ofTenant  kind = "tenant"
 	ofAccount kind = "account"
 	ofPool    kind = "pool"
@@ -110,6 +112,8 @@ func rightsCases() map[string]rightsCase {
 		"Query.host":             {ofHost, one + `{ host(tenantId: $tenant, hostId: $id) { id } }`, "", "", no, no},
 		"Query.apiTokens":        {ofTenant, all + `{ apiTokens(tenantId: $tenant) { nodes { id } } }`, "", "", no, unasked},
 		"Query.secrets":          {ofTenant, all + `{ secrets(tenantId: $tenant) { name } }`, "", "", no, unasked},
+		"Query.roles":            {ofNothing, `{ roles { name } }`, "", "", allowed, unasked},
+		"Query.roleBindings":     {ofTenant, all + `{ roleBindings(tenantId: $tenant) { nodes { subject } } }`, "", "", no, unasked},
 		"Query.auditEvents":      {ofTenant, all + `{ auditEvents(tenantId: $tenant) { nodes { id } } }`, "", "", no, unasked},
 
 		"Mutation.createProviderAccount": {ofTenant, add + `{ createProviderAccount(input: {tenantId: $tenant, provider: "sim", name: "a"}) { replayed } }`, "", "", no, unasked},
@@ -128,6 +132,8 @@ func rightsCases() map[string]rightsCase {
 		"Mutation.revokeApiToken":  {ofToken, change + `{ revokeApiToken(input: {tenantId: $tenant, tokenId: $id}) { revoked } }`, "", "", no, unasked},
 		"Mutation.grantRole":       {ofBinding, `mutation($id: String!) { grantRole(input: ` + binding + `) { roleBinding { role } } }`, "", "", no, no},
 		"Mutation.revokeRole":      {ofBinding, `mutation($id: String!) { revokeRole(input: ` + binding + `) { revoked } }`, "", "", no, no},
+		"Mutation.defineRole":      {ofFleet, `mutation { defineRole(input: {name: "a", permissions: [POOLS_READ]}) { role { name } } }`, "", "", no, unasked},
+		"Mutation.deleteRole":      {ofFleet, `mutation { deleteRole(input: {name: "a"}) { deleted } }`, "", "", no, unasked},
 
 		"Subscription.bootstrapStatusChanged": {
 			ofRun, `subscription($tenant: ID!, $id: ID!) { bootstrapStatusChanged(tenantId: $tenant, bootstrapId: $id) { to } }`,
@@ -240,6 +246,9 @@ func (w *rightsWorld) otherTenant(t *testing.T, c rightsCase) {
 	case ofNode: // null, which wantSame compares
 		w.wantSame(t, c, w.tokens["other"], w.tenant, allowed, w.present, w.absent, w.deleted)
 		return
+	case ofFleet:
+		w.want(t, c, w.tokens["owner"], w.tenant, "", problem.Forbidden)
+		return
 	case ofTenant:
 		w.want(t, c, w.tokens["other"], w.tenant, "", problem.Forbidden)
 		return
@@ -259,7 +268,7 @@ func (w *rightsWorld) want(t *testing.T, c rightsCase, token, tenant, id string,
 	}
 }
 
-// wantSame wants one answer for ids of all these groups, apart from the id that it repeats.
+// wantSame wants one answer for ids of all these groups, with its status and headers, apart from the id that it repeats.
 func (w *rightsWorld) wantSame(t *testing.T, c rightsCase, token, tenant string, code problem.Code, groups ...map[kind]string) {
 	t.Helper()
 	var first string
@@ -280,13 +289,13 @@ func (w *rightsWorld) wantSame(t *testing.T, c rightsCase, token, tenant string,
 	}
 }
 
-// ask gives the body of the answer and its code.
+// ask gives the answer, without what is another's in each, and its code.
 func (w *rightsWorld) ask(t *testing.T, c rightsCase, token, tenant, id string) (string, problem.Code) {
 	t.Helper()
 	if c.path != "" {
 		body := strings.NewReplacer("$tenant", tenant, "$id", id).Replace(c.body)
 		a := w.server.send(t, http.MethodPost, restPath+c.path, token, typeJSON, []byte(body))
-		return string(a.body), readREST(t, a).Code
+		return shape(a), readREST(t, a).Code
 	}
 	body, err := json.Marshal(map[string]any{"query": c.document, "variables": map[string]any{"tenant": tenant, "id": id}})
 	if err != nil {
@@ -298,7 +307,20 @@ func (w *rightsWorld) ask(t *testing.T, c rightsCase, token, tenant, id string) 
 	} else {
 		a = w.server.send(t, http.MethodPost, graphqlPath, token, typeJSON, body)
 	}
-	return string(a.body), readGraphQL(t, a).Code
+	return shape(a), readGraphQL(t, a).Code
+}
+
+// shape is all of an answer that could tell two of them apart.
+func shape(a answer) string {
+	var b strings.Builder
+	fmt.Fprintln(&b, a.status)
+	for _, name := range slices.Sorted(maps.Keys(a.header)) {
+		if name != "Date" && name != "X-Request-Id" {
+			fmt.Fprintln(&b, name, a.header[name])
+		}
+	}
+	b.Write(a.body)
+	return b.String()
 }
 
 // firstEvent opens an event stream and gives its first message as if it were the answer.
