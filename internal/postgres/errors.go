@@ -36,7 +36,7 @@ func Translate(err error) error {
 
 func unavailable(err error) bool {
 	if e, ok := errors.AsType[*pgconn.PgError](err); ok {
-		return endsConnection(e) || e.Code == "53300" || e.Code == "55P03" || retryable(e)
+		return endsConnection(e) || e.Code == "53300" || e.Code == "55P03" || retryable(e) || outOfScope(e)
 	}
 	if isConnectError(err) {
 		return true
@@ -68,6 +68,12 @@ func endsConnection(e *pgconn.PgError) bool {
 		return true
 	}
 	return strings.HasPrefix(e.Code, "08") || strings.EqualFold(e.Severity, "FATAL")
+}
+
+// outOfScope reports whether a row was written that its writer may not see. A decision came before, so the right was lost in
+// between: another try is decided anew.
+func outOfScope(e *pgconn.PgError) bool {
+	return e.Code == "42501" && e.Routine == "ExecWithCheckOptions"
 }
 
 // retryable reports whether the same transaction may well pass when it is run again.

@@ -23,6 +23,7 @@ func TestTranslateMakesALostDatabaseUnavailable(t *testing.T) {
 		&pgconn.PgError{Code: "57P01"}, &pgconn.PgError{Code: "57P02"}, &pgconn.PgError{Code: "57P03"},
 		&pgconn.PgError{Code: "25006"}, &pgconn.PgError{Code: "53300"}, &pgconn.PgError{Code: "55P03"},
 		&pgconn.PgError{Code: "40001"}, &pgconn.PgError{Code: "40P01"}, &pgconn.PgError{Code: "XX000", Severity: "FATAL"},
+		&pgconn.PgError{Code: "42501", Routine: "ExecWithCheckOptions"},
 		&net.OpError{Op: "dial", Err: errors.New("refused")},
 		io.ErrUnexpectedEOF, sql.ErrConnDone,
 	} {
@@ -41,7 +42,7 @@ func TestTranslateLeavesOtherErrorsAlone(t *testing.T) {
 	for _, err := range []error{
 		nil, sql.ErrNoRows, errors.New("other"),
 		context.Canceled, context.DeadlineExceeded, fmt.Errorf("reading: %w", context.Canceled),
-		&pgconn.PgError{Code: "23505"}, &pgconn.PgError{Code: "42P01"}, &pgconn.PgError{Code: "57014"},
+		&pgconn.PgError{Code: "23505"}, &pgconn.PgError{Code: "42P01"}, &pgconn.PgError{Code: "57014"}, &pgconn.PgError{Code: "42501"},
 		problem.New(problem.Conflict, "no").Because(&pgconn.PgError{Code: "57P01"}),
 	} {
 		if got := postgres.Translate(err); got != err {

@@ -74,7 +74,7 @@ func TestScopeHoldsForWrites(t *testing.T) {
 		"UPDATE secrets SET tenant_id = 'b'",
 	} {
 		_, err := db.ExecContext(ctx, statement)
-		if e, ok := errors.AsType[*pgconn.PgError](err); !ok || e.Code != "42501" {
+		if e, ok := errors.AsType[*pgconn.PgError](err); !ok || e.Code != "42501" || !problem.Is(postgres.Translate(err), problem.Unavailable) {
 			t.Errorf("%s: %v", statement, err)
 		}
 	}
