@@ -134,10 +134,23 @@ func TestGoldenRoles(t *testing.T) {
 		allow("user:denied-above", "tenant-admin", acct1), deny("user:denied-above", "provider-viewer", "compute-fleet"),
 		allow("user:denied-group", "tenant-admin", tenant1), deny("group:suspended", "tenant-admin", tenant1),
 		allow("user:gone-role", "owner", "compute-fleet"), deny("user:gone-role", "nobody", "compute-fleet"),
+		// Roles that the fleet defined, a group that has one, what a deny takes of one, and items alone.
+		allow("user:pool-writer@tenant", "pool-writer", tenant1), allow("user:pool-writer@fleet", "pool-writer", "compute-fleet"),
+		allow("group:writers", "pool-writer", p1),
+		allow("user:denied-custom", "tenant-admin", tenant1), deny("user:denied-custom", "pool-writer", p1),
+		allow("user:denied-by-tenant", "tenant-admin", tenant1), deny("user:denied-by-tenant", "auditor", tenant1),
+		allow("user:items-alone", "auditor", acct1), allow("user:items-alone", "pool-writer", p1),
+		allow("service:token", "tenant-admin", tenant1),
 		// Names that would match if anything but equality were asked.
 		allow("fleet-admin", "fleet-admin", "compute-fleet"), allow("user:pattern", "fleet-admin", "compute-tenant/tenant:1*"),
-		allow("user:star", "*", "*"), allow("user:slash", "fleet-admin", "compute-tenant/"), allow("user:case", "Fleet-Admin", "compute-fleet"),
+		allow("user:prefix", "pool", "compute-fleet"), allow("user:star", "*", "*"), allow("user:slash", "fleet-admin", "compute-tenant/"), allow("user:case", "Fleet-Admin", "compute-fleet"),
 	)
+	b.define(t, "pool-writer", PoolsRead, PoolsManage)
+	b.define(t, "auditor", AuditRead)
+	b.addToken(t, "live", "now() + interval '1 hour'")
+	b.addToken(t, "revoked", "NULL")
+	b.exec(t, "UPDATE api_tokens SET revoked_at = now() WHERE id = 'revoked'")
+	b.addToken(t, "expired", "now()")
 	actors := []Actor{
 		{Subject: "user:nobody"},
 		{Subject: "user:fleet-admin"},
@@ -164,6 +177,19 @@ func TestGoldenRoles(t *testing.T) {
 		{Subject: "user:denied-group"},
 		{Subject: "user:denied-group", Groups: []string{"group:suspended"}},
 		{Subject: "user:gone-role"},
+		{Subject: "user:pool-writer@tenant"},
+		{Subject: "user:pool-writer@fleet"},
+		{Subject: "user:pool-writer"},
+		{Subject: "user:member", Groups: []string{"group:writers"}},
+		{Subject: "user:member", Groups: []string{"group:writers", "group:suspended"}},
+		{Subject: "user:denied-custom"},
+		{Subject: "user:denied-by-tenant"},
+		{Subject: "user:items-alone"},
+		{Subject: "service:token", Credential: "live"},
+		{Subject: "service:token", Credential: "revoked"},
+		{Subject: "service:token", Credential: "expired"},
+		{Subject: "service:token", Credential: "gone"},
+		{Subject: "user:prefix"},
 		{Subject: "user:pattern"},
 		{Subject: "user:star"},
 		{Subject: "user:slash"},
@@ -185,9 +211,13 @@ func TestGoldenRoles(t *testing.T) {
 	}
 	var out strings.Builder
 	for _, actor := range actors {
-		fmt.Fprintf(&out, "%s %v\n", actor.Subject, actor.Groups)
+		fmt.Fprintln(&out, strings.TrimSpace(fmt.Sprint(actor.Subject, " ", actor.Groups, " ", actor.Credential)))
 		for _, o := range objects {
 			held, err := b.d.Permissions(WithActor(t.Context(), actor), o.Object)
+			if problem.Is(err, problem.Unauthenticated) {
+				fmt.Fprintf(&out, "    %-26s unauthenticated\n", o.label)
+				continue
+			}
 			if err != nil {
 				t.Fatal(err)
 			}
