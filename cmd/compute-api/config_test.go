@@ -75,6 +75,8 @@ func TestWrongConfigNamesTheKey(t *testing.T) {
 		{name: "too few connections", yaml: "database: {maxConns: 1}", want: []string{"database.maxConns: "}},
 		{name: "never a heartbeat", yaml: "agent: {heartbeat: 0s}", want: []string{"agent.heartbeat: "}},
 		{name: "not a database", yaml: "database: {url: \"mysql://u:hunter2@h/d\"}", want: []string{"database.url: "}},
+		{name: "no owner's database", yaml: "database: {url: \"postgres://h/d\", migrationsUrl: \"mysql://u:hunter2@h/d\"}", want: []string{"database.migrationsUrl: "}},
+		{name: "an owner of the embedded database", yaml: "database: {migrationsUrl: \"postgres://h/d\"}", want: []string{"database.migrationsUrl: needs database.url"}},
 		{name: "token with a space", yaml: "auth: {tokens: [{token: \"with space\", subject: \"user:a\"}]}", want: []string{"auth.tokens[0].token: "}},
 		{name: "no subject", yaml: "auth: {tokens: [{token: abcdefghij, subject: ada}]}", want: []string{"auth.tokens[0].subject: "}},
 		{name: "a service with a slash", yaml: "auth: {tokens: [{token: abcdefghij, subject: \"service:acme/ci\"}]}", want: []string{"auth.tokens[0].subject: "}},
