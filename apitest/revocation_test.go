@@ -227,7 +227,7 @@ func TestRevocation(t *testing.T) {
 		}
 	}
 	running.Go(func() {
-		for ticks := time.Tick(200 * time.Millisecond); ctx.Err() == nil; <-ticks {
+		for ticks := time.Tick(500 * time.Millisecond); ctx.Err() == nil; <-ticks {
 			if _, err := events.emit(ctx); err != nil && ctx.Err() == nil {
 				t.Error(err)
 				return
