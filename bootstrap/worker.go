@@ -39,6 +39,7 @@ type Worker struct {
 	reconciler *Reconciler
 	queue      *queue
 	jobs       jobs
+	clock      *clock
 	log        *slog.Logger
 	stop       context.CancelFunc
 	sweeping   sync.WaitGroup
@@ -60,7 +61,7 @@ func NewWorker(r *Reconciler, workers int) (*Worker, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &Worker{reconciler: r, queue: q, log: r.Log}
+	w := &Worker{reconciler: r, queue: q, log: r.Log, clock: &clock{own: time.Now}}
 	kinds := river.NewWorkers()
 	river.AddWorker(kinds, &driver{worker: w})
 	w.jobs, err = river.NewClient(riverpgxv5.New(r.DB.Pool), &river.Config{
@@ -69,7 +70,9 @@ func NewWorker(r *Reconciler, workers int) (*Worker, error) {
 		FetchCooldown:     fetchCooldown,
 		FetchPollInterval: fetchPoll,
 		JobTimeout:        -1, // every call within a step has its own
+		ReindexerSchedule: river.NeverSchedule(), // takes the owner of the tables, whom a server does not work as
 		Logger:            r.Log,
+		Test:              river.TestConfig{Time: w.clock}, // named for tests, and the only way to give the queue a clock
 	})
 	if err != nil {
 		return nil, fmt.Errorf("making the job worker: %w", err)
@@ -82,7 +85,10 @@ func (w *Worker) Start(ctx context.Context) error {
 	life, stop := context.WithCancel(everyTenant(context.WithoutCancel(ctx)))
 	w.stop = stop
 	for {
-		err := failed("starting the job worker", w.jobs.Start(life))
+		err := w.clock.set(life, w.reconciler.DB.DB)
+		if err == nil {
+			err = failed("starting the job worker", w.jobs.Start(life))
+		}
 		if err == nil {
 			w.sweeping.Go(func() { w.loop(life, "looking for bootstraps without a job", w.sweepRuns) })
 			w.sweeping.Go(func() { w.loop(life, "giving machines back on somebody's word", w.reconciler.releaseOrphans) })
@@ -126,7 +132,7 @@ type driver struct {
 
 // NextRetry is for a step that panicked: the lease has to end first, whatever the attempt.
 func (d *driver) NextRetry(*river.Job[job]) time.Time {
-	return time.Now().Add(d.worker.reconciler.Timing.Lease)
+	return d.worker.clock.Now().Add(d.worker.reconciler.Timing.Lease)
 }
 
 // Work steps the run until there is something to wait for. A job that the run does not name is superseded and ends.
@@ -176,6 +182,9 @@ func (w *Worker) loop(ctx context.Context, what string, do func(context.Context)
 }
 
 func (w *Worker) sweepRuns(ctx context.Context) error {
+	if err := w.clock.set(ctx, w.reconciler.DB.DB); err != nil {
+		return err
+	}
 	_, err := w.sweep(ctx)
 	return err
 }
@@ -186,13 +195,14 @@ var waiting = []rivertype.JobState{
 }
 
 // sweep gives a new job to each run that is due, has nobody working on it and no job that would come to it: its job was lost, or
-// counts as running in a process that died.
+// counts as running in a process that died, or comes too late, since it was put off by a wrong clock.
 func (w *Worker) sweep(ctx context.Context) (found int, err error) {
 	err = w.reconciler.DB.RunInTx(ctx, func(ctx context.Context, tx bun.Tx) error {
 		var ids []string
 		err := tx.NewSelect().Model((*run)(nil)).Column("b.id").
 			Join("LEFT JOIN river_job AS j").JoinOn("j.id = b.job_id").JoinOn("j.state IN (?)", bun.List(waiting)).
 			JoinOn("j.state = ? OR j.scheduled_at > now() - ? * interval '1 microsecond'", rivertype.JobStateAvailable, scheduleGrace.Microseconds()).
+			JoinOn("j.scheduled_at <= now() + ? * interval '1 microsecond'", errorPause.Microseconds()).
 			Where("b.live_account_id IS NOT NULL").Where("j.id IS NULL").
 			Where("b.next_at < now() - ? * interval '1 microsecond'", sweepGrace.Microseconds()).
 			Where("b.lease_until IS NULL OR b.lease_until <= now()").
