@@ -69,7 +69,7 @@ func NewWorker(r *Reconciler, workers int) (*Worker, error) {
 		Workers:           kinds,
 		FetchCooldown:     fetchCooldown,
 		FetchPollInterval: fetchPoll,
-		JobTimeout:        -1, // every call within a step has its own
+		JobTimeout:        -1,                    // every call within a step has its own
 		ReindexerSchedule: river.NeverSchedule(), // takes the owner of the tables, whom a server does not work as
 		Logger:            r.Log,
 		Test:              river.TestConfig{Time: w.clock}, // named for tests, and the only way to give the queue a clock
