@@ -11,10 +11,23 @@ import (
 
 func (b *bench) work() *Worker {
 	b.t.Helper()
+	w := b.newWorker()
+	b.run(w)
+	return w
+}
+
+func (b *bench) newWorker() *Worker {
+	b.t.Helper()
 	w, err := NewWorker(b.rec, 4)
 	if err != nil {
 		b.t.Fatal(err)
 	}
+	return w
+}
+
+// run has the worker work until the test ends.
+func (b *bench) run(w *Worker) {
+	b.t.Helper()
 	if err := w.Start(b.t.Context()); err != nil {
 		b.t.Fatal(err)
 	}
@@ -25,7 +38,6 @@ func (b *bench) work() *Worker {
 			b.t.Errorf("Stop: %v", err)
 		}
 	})
-	return w
 }
 
 // await polls until the condition holds.

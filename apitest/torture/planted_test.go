@@ -86,6 +86,11 @@ func bugs() []bug {
 		found = len(ids)`,
 		},
 		{
+			name: "wait by one's own clock", file: "bootstrap/clock.go", pkg: "./bootstrap", test: "TestWorkerWithAWrongClock",
+			old: `	c.ahead.Store(int64(at.Sub(asked.Round(0)) - took/2))`,
+			new: `	c.ahead.Store(int64(min(0, took)))`,
+		},
+		{
 			name: "a cancelled run may order", file: "bootstrap/reconcile.go", pkg: "./bootstrap", test: "TestCancelInEveryState",
 			old: `if w.CancelRequestedAt != nil {`,
 			new: `if w.CancelRequestedAt != nil && w.ordered() {`,
