@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"math/rand/v2"
 	"time"
 
 	"github.com/uptrace/bun"
@@ -24,6 +25,9 @@ const backfill = 200
 
 // sharedTime bounds a read that many streams wait for.
 const sharedTime = 10 * time.Second
+
+// How long a stream waits for what cannot be read right now, and how long about between two times that it asks.
+const outage, askAgain = 30 * time.Second, 100 * time.Millisecond
 
 // Watcher lets callers follow runs.
 type Watcher struct {
@@ -190,7 +194,7 @@ func (v *view) follow(ctx context.Context, out chan<- *model.BootstrapStatusChan
 		case <-ctx.Done():
 			return nil
 		case <-changed:
-			if err := v.allowed(ctx); err != nil {
+			if _, err := persist(ctx, func() (struct{}, error) { return struct{}{}, v.allowed(ctx) }); err != nil {
 				return err
 			}
 		case e, open := <-sub.C:
@@ -293,14 +297,11 @@ func (v *view) send(ctx context.Context, out chan<- *model.BootstrapStatusChange
 
 func (v *view) deliver(ctx context.Context, out chan<- *model.BootstrapStatusChange, e *event.Event, find finder, present bool) (done bool, err error) {
 	v.position = e.Position
-	if ok, err := v.readable(ctx, e.AccountID); !ok {
-		return false, err
-	}
 	from, to, err := states(e)
 	if err != nil {
 		return false, err
 	}
-	b, err := find(ctx, e)
+	b, err := persist(ctx, func() (*model.Bootstrap, error) { return v.judge(ctx, e, find) })
 	if err != nil || b == nil {
 		return false, err
 	}
@@ -312,6 +313,34 @@ func (v *view) deliver(ctx context.Context, out chan<- *model.BootstrapStatusCha
 		return true, nil
 	}
 	return v.bootstrapID != "" && to.Final(), nil
+}
+
+// judge gives the run of an event that the caller may see now; nil when there is none. It decides last, so that nothing that takes its time
+// lies between the decision and the delivery.
+func (v *view) judge(ctx context.Context, e *event.Event, find finder) (*model.Bootstrap, error) {
+	b, err := find(ctx, e)
+	if err != nil || b == nil {
+		return nil, err
+	}
+	if ok, err := v.readable(ctx, e.AccountID); !ok {
+		return nil, err
+	}
+	return b, nil
+}
+
+// persist asks again for a while what cannot be answered right now: a stream outlives a short outage, and tells nothing meanwhile.
+func persist[T any](ctx context.Context, ask func() (T, error)) (T, error) {
+	for deadline := time.Now().Add(outage); ; {
+		answer, err := ask()
+		if err == nil || problem.From(err).Code != problem.Unavailable || time.Now().After(deadline) {
+			return answer, err
+		}
+		select {
+		case <-ctx.Done():
+			return answer, ctx.Err()
+		case <-time.After(askAgain + rand.N(askAgain)): //nolint:gosec // nothing to be guessed
+		}
+	}
 }
 
 // shared finds the run of an event once for all streams whose callers see the same rows: a thousand streams of a tenant cost one

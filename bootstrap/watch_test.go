@@ -3,6 +3,7 @@ package bootstrap
 import (
 	"context"
 	"encoding/base64"
+	"errors"
 	"log/slog"
 	"runtime"
 	"strings"
@@ -437,5 +438,28 @@ func TestWatchSharesRowsWithinAScope(t *testing.T) {
 		if c := w.next(s); c.From == nil || *c.From != model.Claiming {
 			t.Errorf("a stream goes on with %+v", c)
 		}
+	}
+}
+
+func TestStreamsOutliveAnOutage(t *testing.T) {
+	t.Parallel()
+	away := problem.New(problem.Unavailable, "away")
+	asked := 0
+	got, err := persist(t.Context(), func() (string, error) {
+		if asked++; asked < 3 {
+			return "", away
+		}
+		return "back", nil
+	})
+	if got != "back" || err != nil || asked != 3 {
+		t.Errorf("persist gave %q, %v after %d times", got, err, asked)
+	}
+	denied := problem.New(problem.Forbidden, "no")
+	if _, err := persist(t.Context(), func() (string, error) { return "", denied }); !problem.Is(err, problem.Forbidden) {
+		t.Errorf("a denial became %v", err)
+	}
+	ctx, leave := context.WithCancel(t.Context())
+	if _, err := persist(ctx, func() (string, error) { leave(); return "", away }); !errors.Is(err, context.Canceled) {
+		t.Errorf("a reader that left was told %v", err)
 	}
 }
