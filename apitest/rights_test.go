@@ -71,6 +71,8 @@ const (
 	ofPool    kind = "pool"
 	ofRun     kind = "run"
 	ofHost    kind = "host"
+	ofOrphan  kind = "orphan"
+	ofPlan    kind = "plan"    // through an account, which need not be there
 	ofToken   kind = "token"   // for the API
 	ofBinding kind = "binding" // of an account
 	ofNode    kind = "node"    // an account, by its id alone
@@ -100,6 +102,7 @@ func rightsCases() map[string]rightsCase {
 	)
 	return map[string]rightsCase{
 		"Query.viewer":           {ofNothing, `{ viewer { subject permissions } }`, "", "", allowed, unasked},
+		"Query.server":           {ofNothing, `{ server { version } }`, "", "", allowed, unasked},
 		"Query.providers":        {ofNothing, `{ providers { name } }`, "", "", allowed, unasked},
 		"Query.node":             {ofNode, `query($id: ID!) { node(id: $id) { id } }`, "", "", allowed, allowed},
 		"Query.providerAccount":  {ofAccount, one + `{ providerAccount(tenantId: $tenant, accountId: $id) { id } }`, "", "", no, no},
@@ -107,33 +110,39 @@ func rightsCases() map[string]rightsCase {
 		"Query.offers":           {ofAccount, one + `{ offers(tenantId: $tenant, accountId: $id) { id } }`, "", "", no, no},
 		"Query.bootstrap":        {ofRun, one + `{ bootstrap(tenantId: $tenant, bootstrapId: $id) { id } }`, "", "", no, problem.NotFound},
 		"Query.bootstraps":       {ofTenant, all + `{ bootstraps(tenantId: $tenant) { nodes { id } } }`, "", "", allowed, unasked},
-		"Query.pool":             {ofPool, one + `{ pool(tenantId: $tenant, poolId: $id) { id } }`, "", "", no, no},
-		"Query.pools":            {ofTenant, all + `{ pools(tenantId: $tenant) { nodes { id } } }`, "", "", allowed, unasked},
-		"Query.host":             {ofHost, one + `{ host(tenantId: $tenant, hostId: $id) { id } }`, "", "", no, no},
-		"Query.apiTokens":        {ofTenant, all + `{ apiTokens(tenantId: $tenant) { nodes { id } } }`, "", "", no, unasked},
-		"Query.secrets":          {ofTenant, all + `{ secrets(tenantId: $tenant) { name } }`, "", "", no, unasked},
-		"Query.roles":            {ofNothing, `{ roles { name } }`, "", "", allowed, unasked},
-		"Query.roleBindings":     {ofTenant, all + `{ roleBindings(tenantId: $tenant) { nodes { subject } } }`, "", "", no, unasked},
-		"Query.auditEvents":      {ofTenant, all + `{ auditEvents(tenantId: $tenant) { nodes { id } } }`, "", "", no, unasked},
+		"Query.planBootstrap": {ofPlan, one + `{ planBootstrap(tenantId: $tenant, accountId: $id, poolId: "pool_00000000000000000000000000",
+			machineId: "m") { ready preconditions { name ok message code } } }`, "", "", no, no},
+		"Query.orphans":      {ofTenant, all + `{ orphans(tenantId: $tenant) { nodes { id } } }`, "", "", allowed, unasked},
+		"Query.pool":         {ofPool, one + `{ pool(tenantId: $tenant, poolId: $id) { id } }`, "", "", no, no},
+		"Query.pools":        {ofTenant, all + `{ pools(tenantId: $tenant) { nodes { id } } }`, "", "", allowed, unasked},
+		"Query.host":         {ofHost, one + `{ host(tenantId: $tenant, hostId: $id) { id } }`, "", "", no, no},
+		"Query.apiTokens":    {ofTenant, all + `{ apiTokens(tenantId: $tenant) { nodes { id } } }`, "", "", no, unasked},
+		"Query.secrets":      {ofTenant, all + `{ secrets(tenantId: $tenant) { name } }`, "", "", no, unasked},
+		"Query.roles":        {ofNothing, `{ roles { name } }`, "", "", allowed, unasked},
+		"Query.roleBindings": {ofTenant, all + `{ roleBindings(tenantId: $tenant) { nodes { subject } } }`, "", "", no, unasked},
+		"Query.auditEvents":  {ofTenant, all + `{ auditEvents(tenantId: $tenant) { nodes { id } } }`, "", "", no, unasked},
 
 		"Mutation.createProviderAccount": {ofTenant, add + `{ createProviderAccount(input: {tenantId: $tenant, provider: "sim", name: "a"}) { replayed } }`, "", "", no, unasked},
 		"Mutation.updateProviderAccount": {ofAccount, change + `{ updateProviderAccount(input: {tenantId: $tenant, accountId: $id}) { providerAccount { id } } }`, "", "", no, no},
 		"Mutation.deleteProviderAccount": {ofAccount, change + `{ deleteProviderAccount(input: {tenantId: $tenant, accountId: $id}) { deleted } }`, "", "", no, no},
 		"Mutation.bootstrapMachine": {ofAccount, change + `{ bootstrapMachine(input: {tenantId: $tenant, accountId: $id, poolId: "pool_00000000000000000000000000",
 			machineId: "m", idempotencyKey: "k"}) { replayed } }`, "", "", no, no},
-		"Mutation.cancelBootstrap": {ofRun, change + `{ cancelBootstrap(input: {tenantId: $tenant, bootstrapId: $id}) { bootstrap { id } } }`, "", "", no, problem.NotFound},
-		"Mutation.resolveClaim":    {ofRun, change + `{ resolveClaim(input: {tenantId: $tenant, bootstrapId: $id, nothingOrdered: true}) { bootstrap { id } } }`, "", "", no, problem.NotFound},
-		"Mutation.createPool":      {ofTenant, add + `{ createPool(input: {tenantId: $tenant, name: "a", class: VPS, agent: NONE}) { pool { id } } }`, "", "", no, unasked},
-		"Mutation.archivePool":     {ofPool, change + `{ archivePool(input: {tenantId: $tenant, poolId: $id}) { pool { id } } }`, "", "", no, no},
-		"Mutation.removeHost":      {ofHost, change + `{ removeHost(input: {tenantId: $tenant, hostId: $id}) { host { id } } }`, "", "", no, no},
-		"Mutation.putSecret":       {ofTenant, add + `{ putSecret(input: {tenantId: $tenant, name: "a", value: "b"}) { secret { name } } }`, "", "", no, unasked},
-		"Mutation.deleteSecret":    {ofTenant, add + `{ deleteSecret(input: {tenantId: $tenant, name: "a"}) { deleted } }`, "", "", no, unasked},
-		"Mutation.createApiToken":  {ofTenant, add + `{ createApiToken(input: {tenantId: $tenant, name: "a"}) { token } }`, "", "", no, unasked},
-		"Mutation.revokeApiToken":  {ofToken, change + `{ revokeApiToken(input: {tenantId: $tenant, tokenId: $id}) { revoked } }`, "", "", no, unasked},
-		"Mutation.grantRole":       {ofBinding, `mutation($id: String!) { grantRole(input: ` + binding + `) { roleBinding { role } } }`, "", "", no, no},
-		"Mutation.revokeRole":      {ofBinding, `mutation($id: String!) { revokeRole(input: ` + binding + `) { revoked } }`, "", "", no, no},
-		"Mutation.defineRole":      {ofFleet, `mutation { defineRole(input: {name: "a", permissions: [POOLS_READ]}) { role { name } } }`, "", "", no, unasked},
-		"Mutation.deleteRole":      {ofFleet, `mutation { deleteRole(input: {name: "a"}) { deleted } }`, "", "", no, unasked},
+		"Mutation.checkProviderAccount": {ofAccount, change + `{ checkProviderAccount(input: {tenantId: $tenant, accountId: $id}) { providerAccount { id } } }`, "", "", no, no},
+		"Mutation.retryBootstrap":       {ofRun, change + `{ retryBootstrap(input: {tenantId: $tenant, bootstrapId: $id, idempotencyKey: "k"}) { replayed } }`, "", "", no, problem.NotFound},
+		"Mutation.releaseMachine":       {ofOrphan, change + `{ releaseMachine(input: {tenantId: $tenant, orphanId: $id, machineId: "m"}) { orphan { id } } }`, "", "", no, problem.NotFound},
+		"Mutation.cancelBootstrap":      {ofRun, change + `{ cancelBootstrap(input: {tenantId: $tenant, bootstrapId: $id}) { bootstrap { id } } }`, "", "", no, problem.NotFound},
+		"Mutation.resolveClaim":         {ofRun, change + `{ resolveClaim(input: {tenantId: $tenant, bootstrapId: $id, nothingOrdered: true}) { bootstrap { id } } }`, "", "", no, problem.NotFound},
+		"Mutation.createPool":           {ofTenant, add + `{ createPool(input: {tenantId: $tenant, name: "a", class: VPS, agent: NONE}) { pool { id } } }`, "", "", no, unasked},
+		"Mutation.archivePool":          {ofPool, change + `{ archivePool(input: {tenantId: $tenant, poolId: $id}) { pool { id } } }`, "", "", no, no},
+		"Mutation.removeHost":           {ofHost, change + `{ removeHost(input: {tenantId: $tenant, hostId: $id}) { host { id } } }`, "", "", no, no},
+		"Mutation.putSecret":            {ofTenant, add + `{ putSecret(input: {tenantId: $tenant, name: "a", value: "b"}) { secret { name } } }`, "", "", no, unasked},
+		"Mutation.deleteSecret":         {ofTenant, add + `{ deleteSecret(input: {tenantId: $tenant, name: "a"}) { deleted } }`, "", "", no, unasked},
+		"Mutation.createApiToken":       {ofTenant, add + `{ createApiToken(input: {tenantId: $tenant, name: "a"}) { token } }`, "", "", no, unasked},
+		"Mutation.revokeApiToken":       {ofToken, change + `{ revokeApiToken(input: {tenantId: $tenant, tokenId: $id}) { revoked } }`, "", "", no, unasked},
+		"Mutation.grantRole":            {ofBinding, `mutation($id: String!) { grantRole(input: ` + binding + `) { roleBinding { role } } }`, "", "", no, no},
+		"Mutation.revokeRole":           {ofBinding, `mutation($id: String!) { revokeRole(input: ` + binding + `) { revoked } }`, "", "", no, no},
+		"Mutation.defineRole":           {ofFleet, `mutation { defineRole(input: {name: "a", permissions: [POOLS_READ]}) { role { name } } }`, "", "", no, unasked},
+		"Mutation.deleteRole":           {ofFleet, `mutation { deleteRole(input: {name: "a"}) { deleted } }`, "", "", no, unasked},
 
 		"Subscription.bootstrapStatusChanged": {
 			ofRun, `subscription($tenant: ID!, $id: ID!) { bootstrapStatusChanged(tenantId: $tenant, bootstrapId: $id) { to } }`,
@@ -197,7 +206,7 @@ func newIDs() map[kind]string {
 	account := id.New("pacct")
 	return map[kind]string{
 		ofAccount: account, ofNode: account, ofBinding: "compute-provider-account/" + account,
-		ofPool: id.New("pool"), ofRun: id.New("boot"), ofHost: id.New("host"), ofToken: id.New("tok"),
+		ofPool: id.New("pool"), ofRun: id.New("boot"), ofHost: id.New("host"), ofOrphan: id.New("orph"), ofPlan: account, ofToken: id.New("tok"),
 	}
 }
 
@@ -214,6 +223,10 @@ func insertAll(t *testing.T, d *deployment, tenant, name string, ids map[kind]st
 		{
 			`INSERT INTO hosts (id, tenant_id, pool_id, bootstrap_id, account_id, machine_id) VALUES ($1, $2, $3, $4, $5, 'm')`,
 			[]any{ids[ofHost], tenant, ids[ofPool], ids[ofRun], ids[ofAccount]},
+		},
+		{
+			`INSERT INTO orphans (id, tenant_id, account_id, kind, machine_id) VALUES ($1, $2, $3, 'not-ours', 'm')`,
+			[]any{ids[ofOrphan], tenant, ids[ofAccount]},
 		},
 		{
 			`INSERT INTO api_tokens (id, tenant_id, name, subject, token_hash, created_by) SELECT $1, $2, $3, 'service:x', sha256($1::text::bytea), ''
@@ -255,7 +268,11 @@ func (w *rightsWorld) otherTenant(t *testing.T, c rightsCase) {
 	case ofBinding: // an object that is not there is the fleet's
 		w.wantSame(t, c, w.tokens["owner"], w.tenant, problem.Forbidden, w.absent, w.foreign, w.deleted)
 		return
-	case ofAccount, ofPool, ofRun, ofHost, ofToken:
+	case ofPlan: // what is not there is said in the plan
+		w.wantSame(t, c, w.tokens["other"], w.tenant, problem.Forbidden, w.present, w.absent, w.foreign, w.deleted)
+		w.wantSame(t, c, w.tokens["owner"], w.tenant, allowed, w.absent, w.foreign, w.deleted)
+		return
+	case ofAccount, ofPool, ofRun, ofHost, ofOrphan, ofToken:
 	}
 	w.wantSame(t, c, w.tokens["other"], w.tenant, problem.Forbidden, w.present, w.absent, w.foreign, w.deleted)
 	w.wantSame(t, c, w.tokens["owner"], w.tenant, problem.NotFound, w.absent, w.foreign, w.deleted)
