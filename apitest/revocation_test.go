@@ -24,7 +24,7 @@ import (
 )
 
 var (
-	revocations    = flag.Int("revocations", 12, "how many rights and tokens TestRevocation takes away")
+	revocations    = flag.Int("revocations", 24, "how many rights and tokens TestRevocation takes away")
 	revokedStreams = flag.Int("revoked-streams", 24, "how many streams TestRevocation keeps open")
 	revokeSeed     = flag.Uint64("revoke-seed", 1, "what TestRevocation chooses by")
 )
