@@ -176,7 +176,7 @@ func (w *Worker) loop(ctx context.Context, what string, do func(context.Context)
 		case <-tick.C:
 		}
 		if err := do(ctx); err != nil && ctx.Err() == nil && !errors.Is(err, context.Canceled) {
-			w.log.WarnContext(ctx, what+" failed", "error", err)
+			w.log.WarnContext(ctx, "something that is done again and again could not be done", "what", what, "error", err)
 		}
 	}
 }

@@ -82,14 +82,17 @@ func TestBreakerHoldsInAllReplicas(t *testing.T) {
 	t.Parallel()
 	for name, act := range map[string]func(*testing.T, *bundle, *model.ProviderAccount){
 		"update": func(t *testing.T, b *bundle, a *model.ProviderAccount) {
+			t.Helper()
 			if _, err := b.Update(admin(t), update(a, `{"apiToken":"secret://cloud"}`)); err != nil {
 				t.Fatal(err)
 			}
 		},
 		"secret": func(t *testing.T, b *bundle, _ *model.ProviderAccount) {
+			t.Helper()
 			b.exec(t, `UPDATE secrets SET updated_at = clock_timestamp()`)
 		},
 		"check": func(t *testing.T, b *bundle, a *model.ProviderAccount) {
+			t.Helper()
 			if _, err := b.Check(admin(t), checkOf(a)); err != nil {
 				t.Fatal(err)
 			}
