@@ -21,6 +21,7 @@ import (
 	"better/compute/audit"
 	"better/compute/authz"
 	"better/compute/bootstrap"
+	"better/compute/console"
 	"better/compute/graph"
 	"better/compute/host"
 	"better/compute/internal/cursor"
@@ -229,11 +230,24 @@ func (a *app) wireServer(metrics *prometheus.Registry, runs *bootstrap.Service, 
 	if err != nil {
 		return err
 	}
+	pages, err := a.console()
+	if err != nil {
+		return err
+	}
 	a.api, err = server.New(server.Deps{
-		Schema: schema, Authenticate: callers.Authenticate, REST: shim.Handler(),
+		Schema: schema, Authenticate: callers.Authenticate, REST: shim.Handler(), Console: pages,
 		Ready: a.isReady, Metrics: metrics, Log: a.log, Config: a.config.serverConfig(), Belongs: a.belongs,
 	})
 	return err
+}
+
+// console is nil in a binary that was built without it.
+func (a *app) console() (http.Handler, error) {
+	var options console.Options
+	if o := a.config.Auth.OIDC; o != nil {
+		options = console.Options{Issuer: o.Issuer, ClientID: o.ConsoleClientID}
+	}
+	return console.New(options)
 }
 
 // belongs says whether the caller has any right in the tenant. While that cannot be read, what it asks for counts for itself alone.

@@ -71,6 +71,8 @@ type oidcConfig struct {
 	Audience    string        `koanf:"audience"`
 	GroupsClaim string        `koanf:"groupsClaim"`
 	Leeway      time.Duration `koanf:"leeway"`
+	// ConsoleClientID is who the console is at the issuer; empty means that nobody signs in there.
+	ConsoleClientID string `koanf:"consoleClientID"`
 }
 
 type tokenConfig struct {

@@ -69,6 +69,8 @@ var may = map[string][]string{
 	"rest":   {"model", "authz", "internal/problem", "internal/refusal", "internal/strictjson", "provideraccount", "bootstrap"},
 	"server": {"graph", "model", "authz", "internal/problem", "internal/refusal", "internal/strictjson"},
 
+	"console": {"internal/problem", "internal/refusal"}, // what it serves is a client of the API
+
 	// Programs and whole-server tests. compute-api alone names drivers.
 	"cmd/bcd":         {"agent"},
 	"cmd/compute-api": {"..."},
