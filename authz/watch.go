@@ -21,6 +21,28 @@ func (d *Decider) Changes(ctx context.Context, a Actor) <-chan struct{} {
 	return changed
 }
 
+// AfterEnd calls fn once the actor's API token counts no more, unless ctx ends first. It does nothing for an actor without one.
+func (d *Decider) AfterEnd(ctx context.Context, a Actor, fn func()) {
+	if a.Credential == "" {
+		return
+	}
+	changed := d.Changes(ctx, a)
+	go func() {
+		for {
+			live, err := d.Live(ctx, a.Credential)
+			if err == nil && !live {
+				fn()
+				return
+			}
+			select {
+			case <-ctx.Done():
+				return
+			case <-changed: // also when the policy can be read again
+			}
+		}
+	}()
+}
+
 // watched are the names by which notifications tell of the actor.
 func (a Actor) watched() []string {
 	if a.Credential == "" {

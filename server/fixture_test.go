@@ -47,6 +47,7 @@ type world struct {
 	served        chan error
 	lifeShort     time.Duration
 	notReady      error
+	revoked       chan struct{} // closed once alice's credential is taken back
 }
 
 // streams counts the subscriptions that are running.
@@ -62,7 +63,7 @@ func setup(t testing.TB, change ...func(*Config)) *world {
 	for _, c := range change {
 		c(&config)
 	}
-	w := &world{subscriptions: &streams{ends: make(chan struct{}, 1000)}, slow: &atomic.Int64{}, mutations: &atomic.Int64{}, log: &logBuffer{}, served: make(chan error, 1), lifeShort: 300 * time.Millisecond}
+	w := &world{subscriptions: &streams{ends: make(chan struct{}, 1000)}, slow: &atomic.Int64{}, mutations: &atomic.Int64{}, log: &logBuffer{}, served: make(chan error, 1), lifeShort: 300 * time.Millisecond, revoked: make(chan struct{})}
 	srv, err := New(Deps{
 		Schema:       graph.NewExecutableSchema(graph.Config{Resolvers: root{streams: w.subscriptions, slow: w.slow, mutations: w.mutations}}),
 		Authenticate: w.authenticate,
@@ -75,9 +76,21 @@ func setup(t testing.TB, change ...func(*Config)) *world {
 			_, _ = fmt.Fprintf(rw, "%s %s %d", actor.Subject, r.URL.Path, len(data))
 		}),
 		Belongs: belongs,
-		Ready:   func(context.Context) error { return w.notReady },
-		Log:     slog.New(slog.NewJSONHandler(w.log, nil)),
-		Config:  config,
+		AfterEnd: func(ctx context.Context, actor authz.Actor, fn func()) {
+			if actor.Subject != "user:alice" {
+				return
+			}
+			go func() {
+				select {
+				case <-ctx.Done():
+				case <-w.revoked:
+					fn()
+				}
+			}()
+		},
+		Ready:  func(context.Context) error { return w.notReady },
+		Log:    slog.New(slog.NewJSONHandler(w.log, nil)),
+		Config: config,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -22,6 +22,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"better/compute/authz"
 	"better/compute/internal/problem"
 )
 
@@ -44,8 +45,11 @@ type Deps struct {
 	// Belongs says whether the caller of the context has any right in the tenant: only then does what it asks for count against the
 	// tenant's limits. Without it only callers have limits.
 	Belongs func(ctx context.Context, tenantID string) bool
-	Log     *slog.Logger
-	Config  Config
+	// AfterEnd calls fn once the actor's credential was taken back, unless ctx ends first. Without it a WebSocket on which nothing runs
+	// stays open until its credential expires.
+	AfterEnd func(ctx context.Context, actor authz.Actor, fn func())
+	Log      *slog.Logger
+	Config   Config
 }
 
 // Server is the edge. Its zero value is not usable, see New.

@@ -240,6 +240,9 @@ func (c *socket) init(ctx context.Context, payload map[string]any) (context.Cont
 		expiry := time.AfterFunc(time.Until(actor.Expires), func() { c.close(closeForbidden, "Token expired") })
 		leave = func() { expiry.Stop(); release() }
 	}
+	if c.server.deps.AfterEnd != nil {
+		c.server.deps.AfterEnd(ctx, actor, func() { c.close(closeForbidden, "Token revoked") })
+	}
 	c.known()
 	requestOf(ctx).subject = actor.Subject
 	ctx = authz.WithActor(ctx, actor)

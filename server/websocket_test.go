@@ -244,6 +244,17 @@ func TestSocketEndsWithItsCredential(t *testing.T) {
 	c.closed(4403)
 }
 
+// TestIdleSocketEndsWhenItsCredentialIsTakenBack has nothing running that could notice.
+func TestIdleSocketEndsWhenItsCredentialIsTakenBack(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	c, other := w.connect(t, tokenAlice), w.connect(t, tokenBob)
+	close(w.revoked)
+	c.closed(4403)
+	other.subscribe("1", watch("t", 1))
+	other.expect(`{"id":"1","type":"next"…`)
+}
+
 func TestSocketOfAnotherOriginIsRefused(t *testing.T) {
 	t.Parallel()
 	w := setup(t)

@@ -269,6 +269,12 @@ func (p *process) sse(t testing.TB, token string) stream {
 // socket opens one over WebSocket. Its end is the close code of the connection, or the code of the subscription's error.
 func (p *process) socket(t testing.TB, token string) stream {
 	t.Helper()
+	return p.dial(t, token, `{"id":"1","type":"subscribe","payload":{"query":`+fmt.Sprintf("%q", follow)+`}}`)
+}
+
+// dial opens a WebSocket and sends it messages once it is acknowledged.
+func (p *process) dial(t testing.TB, token string, messages ...string) stream {
+	t.Helper()
 	conn, _, err := websocket.Dial(t.Context(), p.url+"/graphql", &websocket.DialOptions{Subprotocols: []string{"graphql-transport-ws"}, HTTPClient: client})
 	if err != nil {
 		t.Fatal(err)
@@ -283,7 +289,9 @@ func (p *process) socket(t testing.TB, token string) stream {
 	if _, ack, err := conn.Read(t.Context()); err != nil || !strings.Contains(string(ack), "connection_ack") {
 		t.Fatalf("%s, %v", ack, err)
 	}
-	send(`{"id":"1","type":"subscribe","payload":{"query":` + fmt.Sprintf("%q", follow) + `}}`)
+	for _, m := range messages {
+		send(m)
+	}
 	end := make(chan string, 1)
 	go func() {
 		for {

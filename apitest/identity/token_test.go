@@ -88,6 +88,7 @@ func TestTheLifeOfAnAPIToken(t *testing.T) {
 	}
 	one.running(t, 1, 1)
 	two.running(t, 1, 1)
+	streams["idle WebSocket of the first"] = one.dial(t, token)
 	if a := one.graphql(t, "other", revoke, values{"in": values{"tenantId": "other", "tokenId": id}}); a.code != "NOT_FOUND" {
 		t.Errorf("another tenant revokes it: %s", a.body)
 	}
