@@ -98,7 +98,9 @@ func (q *queue) insert(ctx context.Context, tx bun.Tx, runID string) (jobID int6
 	if err != nil {
 		return 0, failed("inserting a job", err)
 	}
-	return inserted.Job.ID, nil
+	// Else it is due when this process's clock says so, however wrong that is.
+	_, err = tx.NewRaw("UPDATE river_job SET scheduled_at = now() WHERE id = ?", inserted.Job.ID).Exec(ctx)
+	return inserted.Job.ID, failed("dating a job", err)
 }
 
 // wake gives the run a new job that is due now. Whatever job drove it before finds itself superseded and ends.

@@ -100,6 +100,11 @@ func newRig(t testing.TB, tenants, replicas int, change ...func(*rig)) *rig {
 	if err := postgres.Migrate(t.Context(), db); err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			r.tellUnfinished()
+		}
+	})
 	t.Cleanup(r.http.CloseIdleConnections)
 	r.write("faults/timing", mustJSON(t, timing()))
 	r.startCloud()
@@ -120,6 +125,20 @@ func newRig(t testing.TB, tenants, replicas int, change ...func(*rig)) *rig {
 	}
 	r.readCatalogue()
 	return r
+}
+
+// tellUnfinished says where runs have got to, and what their agents have to say.
+func (r *rig) tellUnfinished() {
+	var told []string
+	err := r.db.NewRaw(`SELECT concat_ws(' ', b.id, b.machine_id, b.status, b.cleanup, b.step, b.wait_reason, b.last_error, 'due', b.next_at - now(), 'lease',
+		b.lease_until - now(), 'job', j.state, j.scheduled_at - now()) FROM bootstraps b LEFT JOIN river_job j ON j.id = b.job_id
+		WHERE b.live_account_id IS NOT NULL LIMIT 20`).Scan(context.Background(), &told)
+	r.t.Logf("unfinished: %s %v", strings.Join(told, "\n"), err)
+	consoles, _ := filepath.Glob(filepath.Join(r.dir, "cloud", "machines", "*", "console.log"))
+	for _, path := range consoles[max(0, len(consoles)-3):] {
+		text, _ := os.ReadFile(path)
+		r.t.Logf("%s:\n%s", path, text[max(0, len(text)-1000):])
+	}
 }
 
 func (r *rig) write(name string, content []byte) {
