@@ -1,0 +1,512 @@
+import { Alert, Button, Code, CopyButton, Group, Modal, Select, Stack, Table, Tabs, Text, TextInput } from '@mantine/core';
+import { useDisclosure } from '@mantine/hooks';
+import { IconKey, IconPlus, IconUsers } from '@tabler/icons-react';
+import { useState } from 'react';
+import { useMutation, useQuery } from 'urql';
+import { graphql } from '../gql';
+import type { ApiTokensQuery, RoleBindingsQuery } from '../gql/graphql';
+import { failureOf } from '../mutate';
+import { problemOf, type Problem } from '../problem';
+import { useTenant } from '../tenant';
+import { Confirm, Empty, Facts, Loading, Mark, Page, ProblemAlert, say, TableFrame, When } from '../ui';
+import { Pages } from '../ui/Pages';
+import { sentence } from '../ui/status';
+
+const BindingsDocument = graphql(`
+  query RoleBindings($tenant: ID!, $after: String) {
+    roleBindings(tenantId: $tenant, first: 50, after: $after) {
+      nodes {
+        subject
+        role
+        object
+        effect
+      }
+      pageInfo {
+        hasNextPage
+        endCursor
+      }
+    }
+  }
+`);
+
+const RolesDocument = graphql(`
+  query Roles {
+    roles {
+      name
+      description
+      permissions
+      builtIn
+    }
+  }
+`);
+
+const TokensDocument = graphql(`
+  query ApiTokens($tenant: ID!, $after: String) {
+    apiTokens(tenantId: $tenant, first: 25, after: $after) {
+      nodes {
+        id
+        name
+        subject
+        description
+        createdBy
+        createdAt
+        expiresAt
+        lastUsedAt
+        revokedAt
+      }
+      pageInfo {
+        hasNextPage
+        endCursor
+      }
+    }
+  }
+`);
+
+const GrantRole = graphql(`
+  mutation GrantRole($input: GrantRoleInput!) {
+    grantRole(input: $input) {
+      roleBinding {
+        subject
+      }
+    }
+  }
+`);
+
+const RevokeRole = graphql(`
+  mutation RevokeRole($input: RevokeRoleInput!) {
+    revokeRole(input: $input) {
+      revoked
+    }
+  }
+`);
+
+const CreateToken = graphql(`
+  mutation CreateToken($input: CreateApiTokenInput!) {
+    createApiToken(input: $input) {
+      token
+      apiToken {
+        id
+        subject
+      }
+    }
+  }
+`);
+
+const RevokeToken = graphql(`
+  mutation RevokeToken($input: RevokeApiTokenInput!) {
+    revokeApiToken(input: $input) {
+      apiToken {
+        id
+        revokedAt
+      }
+    }
+  }
+`);
+
+export default function Access() {
+  return (
+    <Page
+      title="Access"
+      about="Who may do what in this tenant, and the tokens of its programs. A change counts everywhere within a second."
+    >
+      <Tabs defaultValue="bindings" keepMounted={false}>
+        <Tabs.List mb="md">
+          <Tabs.Tab value="bindings">Bindings</Tabs.Tab>
+          <Tabs.Tab value="tokens">API tokens</Tabs.Tab>
+          <Tabs.Tab value="roles">Roles</Tabs.Tab>
+        </Tabs.List>
+        <Tabs.Panel value="bindings">
+          <Bindings />
+        </Tabs.Panel>
+        <Tabs.Panel value="tokens">
+          <Tokens />
+        </Tabs.Panel>
+        <Tabs.Panel value="roles">
+          <Roles />
+        </Tabs.Panel>
+      </Tabs>
+    </Page>
+  );
+}
+
+type Binding = NonNullable<RoleBindingsQuery['roleBindings']>['nodes'][number];
+
+const bindingContext = { additionalTypenames: ['RoleBinding', 'RevokeRolePayload'] };
+
+function Bindings() {
+  const tenant = useTenant();
+  const [after, setAfter] = useState<string | null>(null);
+  const [{ data, error }, again] = useQuery({ query: BindingsDocument, variables: { tenant, after }, context: bindingContext });
+  const [granting, { open, close }] = useDisclosure();
+  const [revoking, setRevoking] = useState<Binding | null>(null);
+  const [, revoke] = useMutation(RevokeRole);
+  const bindings = data?.roleBindings?.nodes;
+  const grant = (
+    <Button leftSection={<IconPlus size={16} />} onClick={open}>
+      Grant a role
+    </Button>
+  );
+  return (
+    <Stack>
+      {error && !bindings && <ProblemAlert problem={problemOf(error)} retry={() => again({ requestPolicy: 'network-only' })} />}
+      {!data && !error && <Loading />}
+      {bindings?.length === 0 && (
+        <Empty icon={IconUsers} title="Nobody has a role in this tenant alone" action={grant}>
+          Who has a role on the fleet can work here without a binding of this tenant.
+        </Empty>
+      )}
+      {bindings && bindings.length > 0 && (
+        <>
+          <Group justify="flex-end">{grant}</Group>
+          <TableFrame label="Bindings">
+            <Table verticalSpacing="sm" horizontalSpacing="md" miw={720}>
+              <Table.Thead>
+                <Table.Tr>
+                  <Table.Th>Who</Table.Th>
+                  <Table.Th>Role</Table.Th>
+                  <Table.Th>On what</Table.Th>
+                  <Table.Th>Effect</Table.Th>
+                  <Table.Th aria-label="Actions" />
+                </Table.Tr>
+              </Table.Thead>
+              <Table.Tbody>
+                {bindings.map((binding) => (
+                  <Table.Tr key={`${binding.object} ${binding.subject} ${binding.role} ${binding.effect}`}>
+                    <Table.Td className="mono">{binding.subject}</Table.Td>
+                    <Table.Td>{binding.role}</Table.Td>
+                    <Table.Td className="mono">{binding.object}</Table.Td>
+                    <Table.Td>
+                      {binding.effect === 'ALLOW' ? <Mark color="green">Gives</Mark> : <Mark color="red">Takes away</Mark>}
+                    </Table.Td>
+                    <Table.Td ta="right">
+                      <Button
+                        size="xs"
+                        variant="default"
+                        onClick={() => setRevoking(binding)}
+                        aria-label={`Remove ${binding.role} of ${binding.subject}`}
+                      >
+                        Remove
+                      </Button>
+                    </Table.Td>
+                  </Table.Tr>
+                ))}
+              </Table.Tbody>
+            </Table>
+          </TableFrame>
+        </>
+      )}
+      <Pages info={data?.roleBindings?.pageInfo} after={after} onChange={setAfter} />
+      <Modal opened={granting} onClose={close} title="Grant a role" centered>
+        <GrantForm onDone={close} />
+      </Modal>
+      <Confirm
+        opened={revoking !== null}
+        onClose={() => setRevoking(null)}
+        title="Remove this binding?"
+        action="Remove"
+        danger
+        run={async () => {
+          if (!revoking) return null;
+          const { subject, role, object, effect } = revoking;
+          const failure = failureOf(await revoke({ input: { subject, role, object, effect } }));
+          if (!failure) say('The binding is removed.');
+          return failure;
+        }}
+      >
+        <Text size="sm">
+          <span className="mono">{revoking?.subject}</span> {revoking?.effect === 'DENY' ? 'is denied' : 'has'} {revoking?.role} on{' '}
+          <span className="mono">{revoking?.object}</span>.
+        </Text>
+      </Confirm>
+    </Stack>
+  );
+}
+
+function GrantForm({ onDone }: { onDone: () => void }) {
+  const tenant = useTenant();
+  const [{ data }] = useQuery({ query: RolesDocument });
+  const [subject, setSubject] = useState('');
+  const [role, setRole] = useState<string | null>(null);
+  const [object, setObject] = useState(`compute-tenant/${tenant}`);
+  const [effect, setEffect] = useState<'ALLOW' | 'DENY'>('ALLOW');
+  const [problem, setProblem] = useState<Problem | null>(null);
+  const [{ fetching }, grant] = useMutation(GrantRole);
+  const errorAt = (path: string) => problem?.issues.find((issue) => issue.path === path)?.message;
+  const send = async () => {
+    const failure = failureOf(await grant({ input: { subject, role: role ?? '', object, effect } }));
+    setProblem(failure);
+    if (failure) return;
+    say(`${subject} has the role now.`);
+    onDone();
+  };
+  return (
+    <form
+      onSubmit={(event) => {
+        event.preventDefault();
+        void send();
+      }}
+    >
+      <Stack>
+        <TextInput
+          label="Who"
+          description="user:<name>, service:<name> or group:<name>"
+          value={subject}
+          onChange={(event) => setSubject(event.currentTarget.value.trim())}
+          error={errorAt('subject')}
+          required
+          data-autofocus
+          autoComplete="off"
+        />
+        <Select
+          label="Role"
+          placeholder="Pick one"
+          data={(data?.roles ?? []).map(({ name }) => name)}
+          value={role}
+          onChange={setRole}
+          error={errorAt('role')}
+          allowDeselect={false}
+          required
+        />
+        <TextInput
+          label="On what"
+          description={`compute-tenant/${tenant}, or one account or pool: compute-provider-account/<id>, compute-pool/<id>`}
+          value={object}
+          onChange={(event) => setObject(event.currentTarget.value.trim())}
+          error={errorAt('object')}
+          required
+        />
+        <Select
+          label="Effect"
+          data={[
+            { value: 'ALLOW', label: 'Gives the role' },
+            { value: 'DENY', label: 'Takes what the role allows away, whatever else gives it' },
+          ]}
+          value={effect}
+          onChange={(value) => setEffect(value === 'DENY' ? 'DENY' : 'ALLOW')}
+          allowDeselect={false}
+        />
+        {problem && problem.issues.length === 0 && <ProblemAlert problem={problem} />}
+        <Group justify="flex-end" gap="xs">
+          <Button variant="default" onClick={onDone}>
+            Back
+          </Button>
+          <Button type="submit" loading={fetching} disabled={role === null}>
+            Grant
+          </Button>
+        </Group>
+      </Stack>
+    </form>
+  );
+}
+
+type Token = NonNullable<ApiTokensQuery['apiTokens']>['nodes'][number];
+
+const tokenContext = { additionalTypenames: ['ApiToken'] };
+
+function stateOf(token: Token, now: number) {
+  if (token.revokedAt) return <Mark color="gray">Revoked</Mark>;
+  if (token.expiresAt && Date.parse(token.expiresAt) <= now) return <Mark color="gray">Expired</Mark>;
+  return <Mark color="green">Counts</Mark>;
+}
+
+function Tokens() {
+  const tenant = useTenant();
+  const [after, setAfter] = useState<string | null>(null);
+  const [now] = useState(() => Date.now());
+  const [{ data, error }, again] = useQuery({ query: TokensDocument, variables: { tenant, after }, context: tokenContext });
+  const [creating, { open, close }] = useDisclosure();
+  const [revoking, setRevoking] = useState<Token | null>(null);
+  const [, revoke] = useMutation(RevokeToken);
+  const tokens = data?.apiTokens?.nodes;
+  const create = (
+    <Button leftSection={<IconPlus size={16} />} onClick={open}>
+      Create a token
+    </Button>
+  );
+  return (
+    <Stack>
+      {error && !tokens && <ProblemAlert problem={problemOf(error)} retry={() => again({ requestPolicy: 'network-only' })} />}
+      {!data && !error && <Loading />}
+      {tokens?.length === 0 && (
+        <Empty icon={IconKey} title="No API token yet" action={create}>
+          A token is for one program. What it may do are the roles of its subject.
+        </Empty>
+      )}
+      {tokens && tokens.length > 0 && (
+        <>
+          <Group justify="flex-end">{create}</Group>
+          <TableFrame label="API tokens">
+            <Table verticalSpacing="sm" horizontalSpacing="md" miw={860}>
+              <Table.Thead>
+                <Table.Tr>
+                  <Table.Th>Subject</Table.Th>
+                  <Table.Th>State</Table.Th>
+                  <Table.Th>For</Table.Th>
+                  <Table.Th>Made</Table.Th>
+                  <Table.Th>Ends</Table.Th>
+                  <Table.Th>Last used</Table.Th>
+                  <Table.Th aria-label="Actions" />
+                </Table.Tr>
+              </Table.Thead>
+              <Table.Tbody>
+                {tokens.map((token) => (
+                  <Table.Tr key={token.id}>
+                    <Table.Td className="mono">{token.subject}</Table.Td>
+                    <Table.Td>{stateOf(token, now)}</Table.Td>
+                    <Table.Td>{token.description || '–'}</Table.Td>
+                    <Table.Td>
+                      <When at={token.createdAt} />
+                    </Table.Td>
+                    <Table.Td>{token.expiresAt ? <When at={token.expiresAt} /> : 'Never by itself'}</Table.Td>
+                    <Table.Td>{token.lastUsedAt ? <When at={token.lastUsedAt} /> : 'Never'}</Table.Td>
+                    <Table.Td ta="right">
+                      {!token.revokedAt && (
+                        <Button size="xs" variant="default" onClick={() => setRevoking(token)} aria-label={`Revoke ${token.name}`}>
+                          Revoke
+                        </Button>
+                      )}
+                    </Table.Td>
+                  </Table.Tr>
+                ))}
+              </Table.Tbody>
+            </Table>
+          </TableFrame>
+        </>
+      )}
+      <Pages info={data?.apiTokens?.pageInfo} after={after} onChange={setAfter} />
+      <Modal opened={creating} onClose={close} title="Create a token" centered closeOnClickOutside={false}>
+        <TokenForm onDone={close} />
+      </Modal>
+      <Confirm
+        opened={revoking !== null}
+        onClose={() => setRevoking(null)}
+        title={`Revoke the token of ${revoking?.name ?? ''}?`}
+        action="Revoke"
+        danger
+        run={async () => {
+          const failure = failureOf(await revoke({ input: { tenantId: tenant, tokenId: revoking?.id ?? '' } }));
+          if (!failure) say('The token is revoked.');
+          return failure;
+        }}
+      >
+        <Text size="sm">What uses it is refused within a second. This cannot be taken back.</Text>
+      </Confirm>
+    </Stack>
+  );
+}
+
+const lives: { value: string; label: string; days: number | null }[] = [
+  { value: '30', label: 'In 30 days', days: 30 },
+  { value: '90', label: 'In 90 days', days: 90 },
+  { value: '365', label: 'In a year', days: 365 },
+  { value: 'never', label: 'Never by itself', days: null },
+];
+
+function TokenForm({ onDone }: { onDone: () => void }) {
+  const tenant = useTenant();
+  const [name, setName] = useState('');
+  const [description, setDescription] = useState('');
+  const [life, setLife] = useState('90');
+  const [problem, setProblem] = useState<Problem | null>(null);
+  const [{ fetching, data }, create] = useMutation(CreateToken);
+  const errorAt = (path: string) => problem?.issues.find((issue) => issue.path === path)?.message;
+  const send = async () => {
+    const days = lives.find(({ value }) => value === life)?.days ?? null;
+    const expiresAt = days === null ? null : new Date(Date.now() + days * 86_400_000).toISOString();
+    setProblem(failureOf(await create({ input: { tenantId: tenant, name, description, expiresAt } })));
+  };
+  const made = data?.createApiToken;
+  if (made) {
+    return (
+      <Stack>
+        <Alert
+          color="yellow"
+          title="This is the only time that it is shown"
+          styles={{ message: { color: 'var(--mantine-color-text)' }, title: { color: 'var(--mantine-color-text)' } }}
+        >
+          Keep it where its program finds it. Grant roles to <span className="mono">{made.apiToken.subject}</span> under Bindings.
+        </Alert>
+        <Code block className="mono" style={{ whiteSpace: 'pre-wrap' }}>
+          {made.token}
+        </Code>
+        <Group justify="flex-end" gap="xs">
+          <CopyButton value={made.token}>
+            {({ copied, copy }) => (
+              <Button variant="default" onClick={copy}>
+                {copied ? 'Copied' : 'Copy'}
+              </Button>
+            )}
+          </CopyButton>
+          <Button onClick={onDone}>I have it</Button>
+        </Group>
+      </Stack>
+    );
+  }
+  return (
+    <form
+      onSubmit={(event) => {
+        event.preventDefault();
+        void send();
+      }}
+    >
+      <Stack>
+        <TextInput
+          label="Name of the service"
+          description={`Who it is: service:${tenant}/${name || '<name>'}`}
+          value={name}
+          onChange={(event) => setName(event.currentTarget.value.trim())}
+          error={errorAt('name')}
+          required
+          data-autofocus
+          autoComplete="off"
+        />
+        <TextInput
+          label="What it is for"
+          value={description}
+          onChange={(event) => setDescription(event.currentTarget.value)}
+          error={errorAt('description')}
+          maxLength={200}
+        />
+        <Select
+          label="Ends"
+          data={lives.map(({ value, label }) => ({ value, label }))}
+          value={life}
+          onChange={(value) => setLife(value ?? '90')}
+          allowDeselect={false}
+        />
+        {problem && problem.issues.length === 0 && <ProblemAlert problem={problem} />}
+        <Group justify="flex-end" gap="xs">
+          <Button variant="default" onClick={onDone}>
+            Back
+          </Button>
+          <Button type="submit" loading={fetching}>
+            Create
+          </Button>
+        </Group>
+      </Stack>
+    </form>
+  );
+}
+
+function Roles() {
+  const [{ data, error }, again] = useQuery({ query: RolesDocument });
+  return (
+    <Stack>
+      {error && !data && <ProblemAlert problem={problemOf(error)} retry={() => again({ requestPolicy: 'network-only' })} />}
+      {!data && !error && <Loading />}
+      {data?.roles?.map((role) => (
+        <Facts
+          key={role.name}
+          items={[
+            ['Role', <b key="name">{role.name}</b>],
+            ['For', role.description || (role.builtIn ? 'Built in' : '–')],
+            ['Allows', role.permissions.map(sentence).join(', ')],
+          ]}
+        />
+      ))}
+      <Text size="sm" c="dimmed">
+        Roles are those of every tenant. An operator defines others with compute-api role define.
+      </Text>
+    </Stack>
+  );
+}

@@ -1,0 +1,138 @@
+import { Button, Table } from '@mantine/core';
+import { IconPlugConnected, IconPlus } from '@tabler/icons-react';
+import { useState } from 'react';
+import { Link } from 'react-router';
+import { useQuery } from 'urql';
+import { graphql } from '../gql';
+import type { AccountsQuery } from '../gql/graphql';
+import { problemOf } from '../problem';
+import { usePath, useWorkplace } from '../tenant';
+import { Empty, LinkTo, Loading, Mark, Page, ProblemAlert, TableFrame, When } from '../ui';
+import { Pages } from '../ui/Pages';
+
+const AccountsDocument = graphql(`
+  query Accounts($tenant: ID!, $after: String) {
+    providerAccounts(tenantId: $tenant, first: 50, after: $after) {
+      nodes {
+        id
+        name
+        provider {
+          name
+          displayName
+        }
+        check {
+          ok
+          reason
+          at
+        }
+        updatedAt
+        bootstraps(first: 20, statuses: [CLAIMING, IDENTIFYING, PREPARING, INSTALLING, INSTALLED]) {
+          nodes {
+            id
+          }
+        }
+      }
+      pageInfo {
+        hasNextPage
+        endCursor
+      }
+    }
+    pools(tenantId: $tenant, first: 100) {
+      nodes {
+        id
+        name
+        account {
+          id
+        }
+      }
+    }
+  }
+`);
+
+const context = { additionalTypenames: ['ProviderAccount', 'Bootstrap', 'Pool'] };
+
+export default function Accounts() {
+  const { tenant, permissions } = useWorkplace();
+  const path = usePath();
+  const [after, setAfter] = useState<string | null>(null);
+  const [{ data, error }, again] = useQuery({ query: AccountsDocument, variables: { tenant, after }, context });
+  const accounts = data?.providerAccounts?.nodes;
+  const mayConnect = permissions.has('PROVIDERS_MANAGE');
+  const connect = mayConnect && (
+    <Button component={Link} to={path('/accounts/new')} leftSection={<IconPlus size={16} />}>
+      Connect an account
+    </Button>
+  );
+  return (
+    <Page
+      title="Accounts"
+      about="The accounts at clouds and dedicated-server hosts that this tenant gets its machines from."
+      actions={accounts?.length ? connect : null}
+    >
+      {error && !accounts && <ProblemAlert problem={problemOf(error)} retry={() => again({ requestPolicy: 'network-only' })} />}
+      {!data && !error && <Loading />}
+      {accounts?.length === 0 && (
+        <Empty icon={IconPlugConnected} title="No account is connected yet" action={connect}>
+          {mayConnect
+            ? 'Connect one, and you see what it offers and can turn its machines into hosts.'
+            : 'Somebody who may manage providers has to connect one first.'}
+        </Empty>
+      )}
+      {data && accounts && accounts.length > 0 && (
+        <>
+          <TableFrame label="Accounts">
+            <Table verticalSpacing="sm" horizontalSpacing="md" highlightOnHover miw={640}>
+              <Table.Thead>
+                <Table.Tr>
+                  <Table.Th>Name</Table.Th>
+                  <Table.Th>Provider</Table.Th>
+                  <Table.Th>Last check</Table.Th>
+                  <Table.Th>Used by</Table.Th>
+                  <Table.Th>Changed</Table.Th>
+                </Table.Tr>
+              </Table.Thead>
+              <Table.Tbody>
+                {accounts.map((account) => (
+                  <Table.Tr key={account.id}>
+                    <Table.Td>
+                      <LinkTo to={path(`/accounts/${account.id}`)}>{account.name}</LinkTo>
+                    </Table.Td>
+                    <Table.Td>{account.provider.displayName}</Table.Td>
+                    <Table.Td>
+                      <CheckMark check={account.check ?? null} />
+                    </Table.Td>
+                    <Table.Td>{usersOf(data, account)}</Table.Td>
+                    <Table.Td>
+                      <When at={account.updatedAt} />
+                    </Table.Td>
+                  </Table.Tr>
+                ))}
+              </Table.Tbody>
+            </Table>
+          </TableFrame>
+          <Pages info={data.providerAccounts?.pageInfo} after={after} onChange={setAfter} />
+        </>
+      )}
+    </Page>
+  );
+}
+
+export function CheckMark({ check }: { check: { ok: boolean; reason?: string | null } | null }) {
+  if (!check) return <Mark color="gray">Not checked</Mark>;
+  return check.ok ? (
+    <Mark color="green">Credentials taken</Mark>
+  ) : (
+    <Mark color="red">{check.reason === 'credentials' ? 'Credentials refused' : (check.reason ?? 'Failed')}</Mark>
+  );
+}
+
+type Row = NonNullable<AccountsQuery['providerAccounts']>['nodes'][number];
+
+function usersOf(data: AccountsQuery, account: Row): string {
+  const pools = (data.pools?.nodes ?? []).filter((pool) => pool.account?.id === account.id).length;
+  const runs = account.bootstraps.nodes.length;
+  const parts = [];
+  if (pools > 0) parts.push(pools === 1 ? '1 pool' : `${pools} pools`);
+  if (runs > 0) parts.push(runs === 1 ? '1 running bootstrap' : `${runs === 20 ? '20 or more' : runs} running bootstraps`);
+  return parts.join(', ') || 'Nothing now';
+}

@@ -1,0 +1,273 @@
+import { Alert, Button, Checkbox, Group, List, Select, Stack, Text, ThemeIcon } from '@mantine/core';
+import { IconCheck, IconServer2, IconTag, IconX } from '@tabler/icons-react';
+import { useRef, useState } from 'react';
+import { Link, useNavigate, useSearchParams } from 'react-router';
+import { useMutation, useQuery } from 'urql';
+import { graphql } from '../gql';
+import type { BootstrapPreconditionName } from '../gql/graphql';
+import { newKey } from '../keys';
+import { priceText } from '../offers';
+import { problemOf, type Problem } from '../problem';
+import { usePath, useTenant } from '../tenant';
+import { Empty, Facts, Loading, Page, ProblemAlert, Section } from '../ui';
+
+const StartContext = graphql(`
+  query StartContext($tenant: ID!, $account: ID!) {
+    providerAccount(tenantId: $tenant, accountId: $account) {
+      id
+      name
+    }
+    pools(tenantId: $tenant, first: 100) {
+      nodes {
+        id
+        name
+        class
+        agent
+      }
+    }
+  }
+`);
+
+const PlanDocument = graphql(`
+  query Plan($tenant: ID!, $account: ID!, $pool: ID!, $machine: ID, $offer: ID) {
+    planBootstrap(tenantId: $tenant, accountId: $account, poolId: $pool, machineId: $machine, offerId: $offer) {
+      price {
+        hourly
+        monthly
+        setup
+        currency
+        taxIncluded
+      }
+      wipes
+      expectedMinutes
+      ready
+      preconditions {
+        name
+        ok
+        message
+        code
+      }
+    }
+  }
+`);
+
+const StartBootstrap = graphql(`
+  mutation StartBootstrap($input: BootstrapMachineInput!) {
+    bootstrapMachine(input: $input) {
+      bootstrap {
+        id
+        status
+      }
+    }
+  }
+`);
+
+const names: Record<BootstrapPreconditionName, string> = {
+  SERVER: 'This server is set up for bootstraps',
+  ACCOUNT: 'The account exists',
+  CAPABILITIES: 'The provider can do it',
+  POOL: 'The pool takes hosts',
+  CREDENTIALS: 'The provider takes the credentials',
+  AVAILABILITY: 'There is one to be had',
+  MACHINE_FREE: 'The machine is free',
+  ORDER_LIMIT: 'The tenant may order more at this hour',
+};
+
+export default function NewBootstrap() {
+  const tenant = useTenant();
+  const path = usePath();
+  const [params] = useSearchParams();
+  const account = params.get('account') ?? '';
+  const offer = params.get('offer');
+  const machine = params.get('machine');
+  const [{ data, error }, again] = useQuery({ query: StartContext, variables: { tenant, account }, pause: account === '' });
+  const trail = [{ label: 'Bootstraps', to: path('/bootstraps') }];
+  if (account === '' || (offer === null) === (machine === null)) {
+    return (
+      <Page title="Start a bootstrap" trail={trail}>
+        <Empty
+          icon={IconTag}
+          title="What shall become a host?"
+          action={
+            <Button component={Link} to={path('/offers')}>
+              See the offers
+            </Button>
+          }
+        >
+          Pick an offer to order a machine, or one of the machines on the page of an account.
+        </Empty>
+      </Page>
+    );
+  }
+  const pools = (data?.pools?.nodes ?? []).filter(
+    (pool) => pool.agent === 'BCD' && (pool.class === 'VPS_HOST' || pool.class === 'METAL_HOST'),
+  );
+  return (
+    <Page title="Start a bootstrap" trail={trail}>
+      {error && !data?.providerAccount && (
+        <ProblemAlert problem={problemOf(error)} retry={() => again({ requestPolicy: 'network-only' })} />
+      )}
+      {!data && !error && <Loading />}
+      {data?.providerAccount && pools.length === 0 && (
+        <Empty
+          icon={IconServer2}
+          title="There is no pool for the host yet"
+          action={
+            <Button component={Link} to={path('/pools')}>
+              See the pools
+            </Button>
+          }
+        >
+          A host belongs to a pool of virtual or dedicated hosts that runs the bcd agent.
+        </Empty>
+      )}
+      {data?.providerAccount && pools.length > 0 && (
+        <Planner account={data.providerAccount} pools={pools} offer={offer} machine={machine} />
+      )}
+    </Page>
+  );
+}
+
+interface PlannerProps {
+  account: { id: string; name: string };
+  pools: { id: string; name: string }[];
+  offer: string | null;
+  machine: string | null;
+}
+
+function Planner({ account, pools, offer, machine }: PlannerProps) {
+  const tenant = useTenant();
+  const path = usePath();
+  const navigate = useNavigate();
+  const [pool, setPool] = useState(pools.length === 1 ? (pools[0]?.id ?? null) : null);
+  const [understood, setUnderstood] = useState(false);
+  const [problem, setProblem] = useState<Problem | null>(null);
+  const [{ fetching: starting }, start] = useMutation(StartBootstrap);
+  const [{ data, error, fetching }, again] = useQuery({
+    query: PlanDocument,
+    variables: { tenant, account: account.id, pool: pool ?? '', machine, offer },
+    pause: pool === null,
+    requestPolicy: 'network-only',
+  });
+  const key = useRef(newKey());
+  const plan = pool === null ? null : data?.planBootstrap;
+  const begin = async () => {
+    if (pool === null) return;
+    const result = await start({
+      input: { tenantId: tenant, accountId: account.id, poolId: pool, machineId: machine, offerId: offer, idempotencyKey: key.current },
+    });
+    if (result.error) {
+      const met = problemOf(result.error);
+      setProblem(met);
+      if (met.code !== 'UNREACHABLE' && met.code !== 'UNAVAILABLE') key.current = newKey();
+      return;
+    }
+    const id = result.data?.bootstrapMachine?.bootstrap.id;
+    if (id) await navigate(path(`/bootstraps/${id}`));
+  };
+  return (
+    <>
+      <Stack className="surface" p="lg" maw={680}>
+        <Select
+          label="Pool"
+          description="Where the host will belong."
+          placeholder="Pick one"
+          data={pools.map(({ id, name }) => ({ value: id, label: name }))}
+          value={pool}
+          onChange={setPool}
+          allowDeselect={false}
+          required
+        />
+      </Stack>
+      {error && !plan && <ProblemAlert problem={problemOf(error)} retry={() => again({ requestPolicy: 'network-only' })} />}
+      {pool !== null && !plan && !error && <Loading />}
+      {plan && (
+        <>
+          <Section
+            title="The plan"
+            actions={
+              <Button size="xs" variant="default" loading={fetching} onClick={() => again({ requestPolicy: 'network-only' })}>
+                Look again
+              </Button>
+            }
+          >
+            <Facts
+              items={[
+                ['Account', account.name],
+                [
+                  offer === null ? 'Machine' : 'Offer',
+                  <span key="what" className="mono">
+                    {offer ?? machine}
+                  </span>,
+                ],
+                ['Price', offer === null ? 'Nothing is ordered' : priceText(plan.price)],
+                [
+                  'Usually takes',
+                  plan.expectedMinutes == null ? 'Not known' : plan.expectedMinutes === 1 ? 'A minute' : `${plan.expectedMinutes} minutes`,
+                ],
+              ]}
+            />
+          </Section>
+          <Section title="What must hold">
+            <List className="surface" p="md" spacing="sm" center listStyleType="none">
+              {plan.preconditions.map((condition) => (
+                <List.Item
+                  key={condition.name}
+                  icon={
+                    <ThemeIcon
+                      size={22}
+                      radius="xl"
+                      color={condition.ok ? 'green' : 'red'}
+                      role="img"
+                      aria-label={condition.ok ? 'Holds' : 'Does not hold'}
+                    >
+                      {condition.ok ? <IconCheck size={14} /> : <IconX size={14} />}
+                    </ThemeIcon>
+                  }
+                >
+                  {names[condition.name]}
+                  <Text size="sm" c="dimmed">
+                    {condition.message}
+                  </Text>
+                </List.Item>
+              ))}
+            </List>
+          </Section>
+          {plan.wipes.length > 0 && (
+            <Alert
+              color="yellow"
+              title="What will be lost"
+              styles={{ message: { color: 'var(--mantine-color-text)' }, title: { color: 'var(--mantine-color-text)' } }}
+            >
+              <Stack gap="sm">
+                <List size="sm">
+                  {plan.wipes.map((wipe) => (
+                    <List.Item key={wipe}>{wipe}</List.Item>
+                  ))}
+                </List>
+                {machine !== null && (
+                  <Checkbox
+                    label="I know, and nobody needs it"
+                    checked={understood}
+                    onChange={(event) => setUnderstood(event.currentTarget.checked)}
+                  />
+                )}
+              </Stack>
+            </Alert>
+          )}
+          {problem && <ProblemAlert problem={problem} />}
+          <Group justify="flex-end">
+            <Button
+              size="md"
+              loading={starting}
+              disabled={!plan.ready || (machine !== null && plan.wipes.length > 0 && !understood)}
+              onClick={() => void begin()}
+            >
+              {offer === null ? 'Start the bootstrap' : 'Order and start'}
+            </Button>
+          </Group>
+        </>
+      )}
+    </>
+  );
+}

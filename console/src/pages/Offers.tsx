@@ -1,0 +1,454 @@
+import {
+  ActionIcon,
+  Alert,
+  Button,
+  Checkbox,
+  Group,
+  Modal,
+  MultiSelect,
+  NumberInput,
+  Select,
+  Skeleton,
+  Stack,
+  Switch,
+  Text,
+  TextInput,
+  Tooltip,
+} from '@mantine/core';
+import { useDebouncedValue } from '@mantine/hooks';
+import { IconArrowDown, IconArrowUp, IconFilterOff, IconPlugConnected, IconRefresh, IconTag } from '@tabler/icons-react';
+import {
+  createColumnHelper,
+  flexRender,
+  getCoreRowModel,
+  getSortedRowModel,
+  useReactTable,
+  type SortingState,
+} from '@tanstack/react-table';
+import { useVirtualizer } from '@tanstack/react-virtual';
+import { lazy, Suspense, useMemo, useRef, useState } from 'react';
+import { Link, useSearchParams } from 'react-router';
+import { useQuery } from 'urql';
+import { graphql } from '../gql';
+import type { OfferQuery } from '../gql/graphql';
+import { disksText, gpuText, memoryText, priceText, useOffers, type Account, type OfferAnswer, type OfferRow } from '../offers';
+import { advice, problemOf } from '../problem';
+import { useMay } from '../rights';
+import { usePath, useWorkplace } from '../tenant';
+import { Age, Empty, Facts, Loading, Page, ProblemAlert, When } from '../ui';
+import { AvailabilityMark } from '../ui/status';
+
+const Plot = lazy(() => import('./OffersPlot'));
+
+const OfferAccounts = graphql(`
+  query OfferAccounts($tenant: ID!) {
+    providerAccounts(tenantId: $tenant, first: 100) {
+      nodes {
+        id
+        name
+        provider {
+          name
+          capabilities {
+            offers
+          }
+        }
+      }
+    }
+  }
+`);
+
+export default function Offers() {
+  const { tenant, permissions } = useWorkplace();
+  const path = usePath();
+  const [{ data, error }, again] = useQuery({ query: OfferAccounts, variables: { tenant } });
+  const accounts = useMemo(
+    () => (data?.providerAccounts?.nodes ?? []).filter((a) => a.provider.capabilities.offers).map(({ id, name }) => ({ id, name })),
+    [data],
+  );
+  const about = 'What the providers sell now, asked live. The cheapest by the hour comes first.';
+  if (!data?.providerAccounts) {
+    return (
+      <Page title="Offers" about={about}>
+        {error ? <ProblemAlert problem={problemOf(error)} retry={() => again({ requestPolicy: 'network-only' })} /> : <Loading />}
+      </Page>
+    );
+  }
+  if (accounts.length === 0) {
+    const connect = permissions.has('PROVIDERS_MANAGE') && (
+      <Button component={Link} to={path('/accounts/new')}>
+        Connect an account
+      </Button>
+    );
+    return (
+      <Page title="Offers" about={about}>
+        <Empty icon={IconPlugConnected} title="No account that lists offers" action={connect}>
+          Offers come from the accounts of the tenant.
+        </Empty>
+      </Page>
+    );
+  }
+  return <Finder tenant={tenant} accounts={accounts} about={about} />;
+}
+
+const numbers = ['minVcpu', 'minMemoryGiB', 'minGpus'] as const;
+
+function queryOf(params: URLSearchParams): OfferQuery {
+  const query: OfferQuery = {};
+  const kind = params.get('kind');
+  if (kind === 'VPS' || kind === 'METAL') query.kind = kind;
+  const region = params.get('region')?.trim();
+  if (region) query.region = region;
+  const gpu = params.get('gpuModel')?.trim();
+  if (gpu) query.gpuModel = gpu;
+  for (const name of numbers) {
+    const value = Number(params.get(name));
+    if (Number.isInteger(value) && value > 0) query[name] = value;
+  }
+  return query;
+}
+
+function Finder({ tenant, accounts, about }: { tenant: string; accounts: Account[]; about: string }) {
+  const [params, setParams] = useSearchParams();
+  const [settled] = useDebouncedValue(params.toString(), 300);
+  const query = useMemo(() => queryOf(new URLSearchParams(settled)), [settled]);
+  const named = params.getAll('account').filter((id) => accounts.some((a) => a.id === id));
+  const chosen = named.length > 0 ? accounts.filter((a) => named.includes(a.id)) : accounts;
+  const answer = useOffers(tenant, chosen, query);
+  const [opened, setOpened] = useState<OfferRow | null>(null);
+  const [available, setAvailable] = useState(false);
+  const [plotted, setPlotted] = useState(true);
+  const rows = useMemo(
+    () =>
+      available ? answer.rows.filter(({ offer }) => offer.availability === 'AVAILABLE' || offer.availability === 'LIMITED') : answer.rows,
+    [answer.rows, available],
+  );
+
+  const set = (name: string, value: string) =>
+    setParams(
+      (old) => {
+        if (value === '') old.delete(name);
+        else old.set(name, value);
+        return old;
+      },
+      { replace: true },
+    );
+  const number = (name: (typeof numbers)[number], label: string) => (
+    <NumberInput
+      label={label}
+      value={params.get(name) ?? ''}
+      onChange={(value) => set(name, value === 0 ? '' : String(value))}
+      min={0}
+      max={16384}
+      allowDecimal={false}
+      allowNegative={false}
+      hideControls
+      w={110}
+    />
+  );
+  const filtered = Object.keys(query).length > 0 || named.length > 0 || available;
+
+  return (
+    <Page
+      title="Offers"
+      about={about}
+      actions={
+        <Button variant="default" leftSection={<IconRefresh size={16} />} onClick={answer.reload} loading={answer.waiting > 0}>
+          Reload
+        </Button>
+      }
+    >
+      <Group className="surface" p="md" align="flex-end" gap="sm">
+        {accounts.length > 1 && (
+          <MultiSelect
+            label="Accounts"
+            placeholder={named.length === 0 ? 'All' : undefined}
+            data={accounts.map((a) => ({ value: a.id, label: a.name }))}
+            value={named}
+            onChange={(ids) =>
+              setParams(
+                (old) => {
+                  old.delete('account');
+                  ids.forEach((id) => old.append('account', id));
+                  return old;
+                },
+                { replace: true },
+              )
+            }
+            miw={200}
+            clearable
+            clearButtonProps={{ 'aria-label': 'Show all accounts' }}
+          />
+        )}
+        <Select
+          label="Kind"
+          data={[
+            { value: '', label: 'Any' },
+            { value: 'VPS', label: 'Virtual' },
+            { value: 'METAL', label: 'Dedicated' },
+          ]}
+          value={query.kind ?? ''}
+          onChange={(value) => set('kind', value ?? '')}
+          allowDeselect={false}
+          w={130}
+        />
+        <TextInput
+          label="Region"
+          value={params.get('region') ?? ''}
+          onChange={(e) => set('region', e.currentTarget.value)}
+          maxLength={63}
+          w={130}
+        />
+        {number('minVcpu', 'Min. vCPU')}
+        {number('minMemoryGiB', 'Min. GiB')}
+        <TextInput
+          label="GPU model"
+          value={params.get('gpuModel') ?? ''}
+          onChange={(e) => set('gpuModel', e.currentTarget.value)}
+          maxLength={32}
+          w={130}
+        />
+        {number('minGpus', 'Min. GPUs')}
+        <Checkbox label="In stock only" checked={available} onChange={(e) => setAvailable(e.currentTarget.checked)} mb={8} />
+        {filtered && (
+          <Tooltip label="Drop all filters">
+            <ActionIcon
+              variant="default"
+              size={36}
+              aria-label="Drop all filters"
+              onClick={() => {
+                setParams({}, { replace: true });
+                setAvailable(false);
+              }}
+            >
+              <IconFilterOff size={18} />
+            </ActionIcon>
+          </Tooltip>
+        )}
+      </Group>
+      <Failures answer={answer} />
+      <Group justify="space-between" mih={24}>
+        <Text size="sm" c="dimmed" role="status">
+          {summary(answer, rows)}
+        </Text>
+        <Switch label="Price plot" checked={plotted} onChange={(e) => setPlotted(e.currentTarget.checked)} />
+      </Group>
+      {plotted && rows.length > 0 && (
+        <Suspense fallback={<Skeleton height={372} radius="md" />}>
+          <Plot rows={rows} onOpen={setOpened} />
+        </Suspense>
+      )}
+      {rows.length > 0 && <OfferTable rows={rows} several={chosen.length > 1} onOpen={setOpened} />}
+      {rows.length === 0 && answer.waiting > 0 && <Loading rows={6} />}
+      {rows.length === 0 && answer.waiting === 0 && answer.failures.length < chosen.length && (
+        <Empty icon={IconTag} title="No offer meets all of that">
+          {filtered ? 'Drop a filter, or ask for less.' : 'The providers sell nothing to these accounts now.'}
+        </Empty>
+      )}
+      <Modal opened={opened !== null} onClose={() => setOpened(null)} title={opened?.offer.name} centered size="lg">
+        {opened && <OfferDetails row={opened} />}
+      </Modal>
+    </Page>
+  );
+}
+
+function summary(answer: OfferAnswer, rows: OfferRow[]) {
+  if (answer.waiting > 0) return answer.waiting === 1 ? 'Asking the provider…' : `Waiting for ${answer.waiting} accounts…`;
+  const oldest = rows.reduce<string | null>((at, { offer }) => (at === null || offer.observedAt < at ? offer.observedAt : at), null);
+  return (
+    <>
+      {rows.length === 1 ? '1 offer' : `${rows.length.toLocaleString()} offers`}
+      {oldest !== null && (
+        <>
+          , as the providers told <Age at={oldest} />
+        </>
+      )}
+    </>
+  );
+}
+
+function Failures({ answer }: { answer: OfferAnswer }) {
+  if (answer.failures.length === 0) return null;
+  return (
+    <Alert
+      role="alert"
+      color="red"
+      title={answer.failures.length === 1 ? 'One account gave no offers' : `${answer.failures.length} accounts gave no offers`}
+      styles={{ message: { color: 'var(--mantine-color-text)' }, title: { color: 'var(--mantine-color-error)' } }}
+    >
+      <ul style={{ margin: 0, paddingLeft: '1.2rem' }}>
+        {answer.failures.map(({ account, problem }) => (
+          <li key={account.id}>
+            <b>{account.name}</b>: {problem.message} {advice(problem)}
+          </li>
+        ))}
+      </ul>
+    </Alert>
+  );
+}
+
+const column = createColumnHelper<OfferRow>();
+const hourly = (row: OfferRow) => (row.offer.price?.hourly ? Number(row.offer.price.hourly) : undefined);
+const monthly = (row: OfferRow) => (row.offer.price?.monthly ? Number(row.offer.price.monthly) : undefined);
+
+const columns = [
+  column.accessor((row) => row.offer.name, { id: 'name', header: 'Machine type', sortingFn: 'alphanumeric' }),
+  column.accessor((row) => row.account.name, { id: 'account', header: 'Account' }),
+  column.accessor((row) => row.offer.region, { id: 'region', header: 'Region' }),
+  column.accessor((row) => row.offer.vcpu ?? undefined, {
+    id: 'vcpu',
+    header: 'vCPU',
+    cell: (c) => c.getValue() ?? '–',
+    sortUndefined: 'last',
+  }),
+  column.accessor((row) => row.offer.memoryGiB ?? undefined, {
+    id: 'memory',
+    header: 'Memory',
+    cell: (c) => memoryText(c.getValue()),
+    sortUndefined: 'last',
+  }),
+  column.accessor((row) => row.offer.gpu?.count, {
+    id: 'gpu',
+    header: 'GPU',
+    cell: (c) => gpuText(c.row.original.offer),
+    sortUndefined: 'last',
+  }),
+  column.accessor(hourly, { id: 'hourly', header: 'Hour', cell: (c) => money(c.row.original, 'hourly'), sortUndefined: 'last' }),
+  column.accessor(monthly, { id: 'monthly', header: 'Month', cell: (c) => money(c.row.original, 'monthly'), sortUndefined: 'last' }),
+  column.accessor((row) => row.offer.availability, {
+    id: 'availability',
+    header: 'Stock',
+    cell: (c) => <AvailabilityMark availability={c.getValue()} />,
+  }),
+];
+
+const right = new Set(['vcpu', 'memory', 'hourly', 'monthly']);
+
+function money({ offer }: OfferRow, per: 'hourly' | 'monthly'): string {
+  const amount = offer.price?.[per];
+  return amount ? `${amount} ${offer.price?.currency ?? ''}` : '–';
+}
+
+function OfferTable({ rows, several, onOpen }: { rows: OfferRow[]; several: boolean; onOpen: (row: OfferRow) => void }) {
+  const [sorting, setSorting] = useState<SortingState>([{ id: 'hourly', desc: false }]);
+  const table = useReactTable({
+    data: rows,
+    columns,
+    state: { sorting, columnVisibility: { account: several } },
+    onSortingChange: setSorting,
+    getCoreRowModel: getCoreRowModel(),
+    getSortedRowModel: getSortedRowModel(),
+  });
+  const sorted = table.getRowModel().rows;
+  const frame = useRef<HTMLDivElement>(null);
+  const virtual = useVirtualizer({
+    count: sorted.length,
+    getScrollElement: () => frame.current,
+    estimateSize: () => 44,
+    overscan: 12,
+    scrollMargin: 0,
+  });
+  const template = table
+    .getVisibleLeafColumns()
+    .map(({ id }) => (id === 'name' ? 'minmax(9rem, 2fr)' : right.has(id) ? 'minmax(5.5rem, 1fr)' : 'minmax(6.5rem, 1.2fr)'))
+    .join(' ');
+  const height = Math.min(sorted.length * 44 + 46, 700);
+  return (
+    // The rows that are not in sight are not in the document, so the whole is told by the counts.
+    <div
+      ref={frame}
+      className="surface rows"
+      style={{ height }}
+      role="table"
+      aria-label="Offers"
+      aria-rowcount={sorted.length + 1}
+      tabIndex={0}
+    >
+      <div role="rowgroup">
+        {table.getHeaderGroups().map((group) => (
+          <div key={group.id} className="grid-row grid-head" role="row" style={{ gridTemplateColumns: template }}>
+            {group.headers.map(({ id, column: c }) => {
+              const order = c.getIsSorted();
+              const Arrow = order === 'desc' ? IconArrowDown : IconArrowUp;
+              return (
+                <div
+                  key={id}
+                  role="columnheader"
+                  aria-sort={order === false ? 'none' : order === 'asc' ? 'ascending' : 'descending'}
+                  className={right.has(id) ? 'number' : undefined}
+                >
+                  <button type="button" className="sort" onClick={c.getToggleSortingHandler()}>
+                    {String(c.columnDef.header)}
+                    {order !== false && <Arrow size={13} style={{ marginLeft: 4, verticalAlign: -1 }} aria-hidden />}
+                  </button>
+                </div>
+              );
+            })}
+          </div>
+        ))}
+      </div>
+      <div role="rowgroup" style={{ position: 'relative', height: virtual.getTotalSize() }}>
+        {virtual.getVirtualItems().map((item) => {
+          const row = sorted[item.index];
+          if (!row) return null;
+          return (
+            <div
+              key={row.id}
+              role="row"
+              aria-rowindex={item.index + 2}
+              className="grid-row grid-line"
+              style={{
+                gridTemplateColumns: template,
+                position: 'absolute',
+                insetInline: 0,
+                height: item.size,
+                transform: `translateY(${item.start}px)`,
+              }}
+            >
+              {row.getVisibleCells().map((cell) => (
+                <div key={cell.id} role="cell" className={right.has(cell.column.id) ? 'number' : undefined}>
+                  {cell.column.id === 'name' ? (
+                    <button type="button" className="sort link" onClick={() => onOpen(row.original)}>
+                      {row.original.offer.name}
+                    </button>
+                  ) : (
+                    flexRender(cell.column.columnDef.cell, cell.getContext())
+                  )}
+                </div>
+              ))}
+            </div>
+          );
+        })}
+      </div>
+    </div>
+  );
+}
+
+function OfferDetails({ row: { account, offer } }: { row: OfferRow }) {
+  const path = usePath();
+  const manages = useMay('PROVIDERS_MANAGE', account.id);
+  return (
+    <Stack>
+      <Facts
+        items={[
+          ['Price', priceText(offer.price)],
+          ['Stock', <AvailabilityMark key="stock" availability={offer.availability} />],
+          ['Account', account.name],
+          ['Kind', offer.kind === 'METAL' ? 'Dedicated server' : 'Virtual server'],
+          ['Region', offer.region],
+          ['vCPU', `${offer.vcpu ?? '–'}${offer.arch ? ` (${offer.arch})` : ''}`],
+          ['Memory', memoryText(offer.memoryGiB)],
+          ['Disks', disksText(offer)],
+          ['GPU', gpuText(offer)],
+          ['Told', <When key="told" at={offer.observedAt} />],
+        ]}
+      />
+      {manages && (
+        <Group justify="flex-end">
+          <Button component={Link} to={`${path('/bootstraps/new')}?account=${account.id}&offer=${encodeURIComponent(offer.id)}`}>
+            Bootstrap one
+          </Button>
+        </Group>
+      )}
+    </Stack>
+  );
+}

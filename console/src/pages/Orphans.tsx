@@ -1,0 +1,184 @@
+import { Button, Group, Modal, Stack, Table, Text, TextInput } from '@mantine/core';
+import { IconGhost2 } from '@tabler/icons-react';
+import { useState } from 'react';
+import { useMutation, useQuery } from 'urql';
+import { graphql } from '../gql';
+import type { OrphansQuery } from '../gql/graphql';
+import { priceText } from '../offers';
+import { problemOf, type Problem } from '../problem';
+import { useMay } from '../rights';
+import { usePath, useTenant } from '../tenant';
+import { Empty, LinkTo, Loading, Mark, Page, ProblemAlert, say, TableFrame, When } from '../ui';
+import { Pages } from '../ui/Pages';
+
+const OrphansDocument = graphql(`
+  query Orphans($tenant: ID!, $after: String) {
+    orphans(tenantId: $tenant, first: 25, after: $after) {
+      nodes {
+        id
+        accountId
+        kind
+        machineId
+        operationId
+        bootstrapId
+        hostId
+        price {
+          hourly
+          monthly
+          setup
+          currency
+          taxIncluded
+        }
+        firstSeenAt
+        lastSeenAt
+        resolvedAt
+      }
+      pageInfo {
+        hasNextPage
+        endCursor
+      }
+    }
+  }
+`);
+
+const ReleaseMachine = graphql(`
+  mutation ReleaseMachine($input: ReleaseMachineInput!) {
+    releaseMachine(input: $input) {
+      orphan {
+        id
+        resolvedAt
+      }
+    }
+  }
+`);
+
+type Orphan = NonNullable<OrphansQuery['orphans']>['nodes'][number];
+
+const context = { additionalTypenames: ['Orphan'] };
+
+export default function Orphans() {
+  const tenant = useTenant();
+  const [after, setAfter] = useState<string | null>(null);
+  const [{ data, error }, again] = useQuery({ query: OrphansDocument, variables: { tenant, after }, context });
+  const [releasing, setReleasing] = useState<Orphan | null>(null);
+  const orphans = data?.orphans?.nodes;
+  return (
+    <Page
+      title="Orphans"
+      about="Machines that only one side knows: the provider has one that nothing of ours owns, or a host’s machine is not there."
+    >
+      {error && !orphans && <ProblemAlert problem={problemOf(error)} retry={() => again({ requestPolicy: 'network-only' })} />}
+      {!data && !error && <Loading />}
+      {orphans?.length === 0 && (
+        <Empty icon={IconGhost2} title="No orphan was found">
+          Each account is compared with what its provider lists from time to time. Nothing needs you here.
+        </Empty>
+      )}
+      {orphans && orphans.length > 0 && (
+        <TableFrame label="Orphans">
+          <Table verticalSpacing="sm" horizontalSpacing="md" miw={860}>
+            <Table.Thead>
+              <Table.Tr>
+                <Table.Th>Machine</Table.Th>
+                <Table.Th>What is wrong</Table.Th>
+                <Table.Th>Price</Table.Th>
+                <Table.Th>First seen</Table.Th>
+                <Table.Th>Last seen</Table.Th>
+                <Table.Th aria-label="Actions" />
+              </Table.Tr>
+            </Table.Thead>
+            <Table.Tbody>
+              {orphans.map((orphan) => (
+                <Row key={orphan.id} orphan={orphan} onRelease={() => setReleasing(orphan)} />
+              ))}
+            </Table.Tbody>
+          </Table>
+        </TableFrame>
+      )}
+      <Pages info={data?.orphans?.pageInfo} after={after} onChange={setAfter} />
+      <Modal opened={releasing !== null} onClose={() => setReleasing(null)} title="Give this machine back?" centered>
+        {releasing && <Release orphan={releasing} onDone={() => setReleasing(null)} />}
+      </Modal>
+    </Page>
+  );
+}
+
+function Row({ orphan, onRelease }: { orphan: Orphan; onRelease: () => void }) {
+  const path = usePath();
+  const manages = useMay('PROVIDERS_MANAGE', orphan.accountId);
+  return (
+    <Table.Tr>
+      <Table.Td className="mono">{orphan.machineId}</Table.Td>
+      <Table.Td>
+        <Group gap="xs">
+          {orphan.resolvedAt ? (
+            <Mark color="gray">Settled</Mark>
+          ) : (
+            <Mark color="yellow">{orphan.kind === 'NOT_OURS' ? 'Nothing of ours owns it' : 'Not at the provider'}</Mark>
+          )}
+          {orphan.bootstrapId && <LinkTo to={path(`/bootstraps/${orphan.bootstrapId}`)}>its bootstrap</LinkTo>}
+          <LinkTo to={path(`/accounts/${orphan.accountId}`)}>its account</LinkTo>
+        </Group>
+      </Table.Td>
+      <Table.Td>{priceText(orphan.price)}</Table.Td>
+      <Table.Td>
+        <When at={orphan.firstSeenAt} />
+      </Table.Td>
+      <Table.Td>
+        <When at={orphan.lastSeenAt} />
+      </Table.Td>
+      <Table.Td ta="right">
+        {manages && !orphan.resolvedAt && orphan.kind === 'NOT_OURS' && (
+          <Button size="xs" variant="default" onClick={onRelease} aria-label={`Give ${orphan.machineId} back`}>
+            Give back
+          </Button>
+        )}
+      </Table.Td>
+    </Table.Tr>
+  );
+}
+
+function Release({ orphan, onDone }: { orphan: Orphan; onDone: () => void }) {
+  const tenant = useTenant();
+  const [typed, setTyped] = useState('');
+  const [problem, setProblem] = useState<Problem | null>(null);
+  const [{ fetching }, release] = useMutation(ReleaseMachine);
+  const send = async () => {
+    const result = await release({ input: { tenantId: tenant, orphanId: orphan.id, machineId: typed } });
+    if (result.error) {
+      setProblem(problemOf(result.error));
+      return;
+    }
+    say('The machine is being given back.');
+    onDone();
+  };
+  return (
+    <form
+      onSubmit={(event) => {
+        event.preventDefault();
+        void send();
+      }}
+    >
+      <Stack>
+        <Text size="sm">The machine and all that is on it are lost. Type its id, so that it is surely the one that you mean:</Text>
+        <Text className="mono">{orphan.machineId}</Text>
+        <TextInput
+          label="Machine id"
+          value={typed}
+          onChange={(event) => setTyped(event.currentTarget.value.trim())}
+          data-autofocus
+          autoComplete="off"
+        />
+        {problem && <ProblemAlert problem={problem} />}
+        <Group justify="flex-end" gap="xs">
+          <Button variant="default" onClick={onDone}>
+            Back
+          </Button>
+          <Button type="submit" color="red" disabled={typed !== orphan.machineId} loading={fetching}>
+            Give it back
+          </Button>
+        </Group>
+      </Stack>
+    </form>
+  );
+}

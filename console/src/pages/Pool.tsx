@@ -1,0 +1,269 @@
+import { Button, Group, Switch, Table, Text } from '@mantine/core';
+import { useDisclosure } from '@mantine/hooks';
+import { IconServer2 } from '@tabler/icons-react';
+import { useState } from 'react';
+import { Link, useParams } from 'react-router';
+import { useMutation, useQuery } from 'urql';
+import { graphql } from '../gql';
+import { failureOf } from '../mutate';
+import { problemOf } from '../problem';
+import { useMay } from '../rights';
+import { usePath, useTenant, useWorkplace } from '../tenant';
+import {
+  Confirm,
+  duration,
+  Empty,
+  Facts,
+  Id,
+  LinkTo,
+  Loading,
+  Mark,
+  Page,
+  ProblemAlert,
+  say,
+  Section,
+  TableFrame,
+  useNow,
+  When,
+} from '../ui';
+import { Pages } from '../ui/Pages';
+import { classText } from './poolText';
+
+const PoolDocument = graphql(`
+  query Pool($tenant: ID!, $pool: ID!, $removed: Boolean!, $after: String) {
+    pool(tenantId: $tenant, poolId: $pool) {
+      id
+      name
+      class
+      agent
+      archivedAt
+      createdAt
+      account {
+        id
+        name
+      }
+      hosts(includeRemoved: $removed, first: 25, after: $after) {
+        nodes {
+          id
+          machineId
+          bootstrapId
+          joinedAt
+          lastSeenAt
+          agentVersion
+          certificateNotAfter
+          removedAt
+        }
+        pageInfo {
+          hasNextPage
+          endCursor
+        }
+      }
+    }
+  }
+`);
+
+const ArchivePool = graphql(`
+  mutation ArchivePool($input: ArchivePoolInput!) {
+    archivePool(input: $input) {
+      pool {
+        id
+        archivedAt
+      }
+    }
+  }
+`);
+
+const RemoveHost = graphql(`
+  mutation RemoveHost($input: RemoveHostInput!) {
+    removeHost(input: $input) {
+      host {
+        id
+        removedAt
+      }
+    }
+  }
+`);
+
+/** An agent reports every half minute; one that missed three times is worth a look. */
+const quietAfter = 95_000;
+
+const context = { additionalTypenames: ['Pool', 'Host'] };
+
+export default function Pool() {
+  const { permissions } = useWorkplace();
+  const tenant = useTenant();
+  const path = usePath();
+  const { poolId = '' } = useParams();
+  const [removed, setRemoved] = useState(false);
+  const [after, setAfter] = useState<string | null>(null);
+  const [{ data, error }, again] = useQuery({ query: PoolDocument, variables: { tenant, pool: poolId, removed, after }, context });
+  const [, archive] = useMutation(ArchivePool);
+  const [, remove] = useMutation(RemoveHost);
+  const [archiving, archiveDialog] = useDisclosure();
+  const [removing, setRemoving] = useState<string | null>(null);
+  const manages = useMay('POOLS_MANAGE', poolId);
+  const removesHosts = manages && permissions.has('POOLS_MANAGE');
+  const now = useNow(10_000);
+  const trail = [{ label: 'Pools and hosts', to: path('/pools') }];
+  const pool = data?.pool;
+  if (!pool) {
+    return (
+      <Page title="Pool" trail={trail}>
+        {error ? <ProblemAlert problem={problemOf(error)} retry={() => again({ requestPolicy: 'network-only' })} /> : <Loading />}
+      </Page>
+    );
+  }
+  return (
+    <Page
+      title={pool.name}
+      trail={trail}
+      actions={
+        manages &&
+        !pool.archivedAt && (
+          <Button variant="default" onClick={archiveDialog.open}>
+            Archive
+          </Button>
+        )
+      }
+    >
+      <Facts
+        items={[
+          ['Made of', classText(pool.class)],
+          ['Agent', pool.agent === 'BCD' ? 'bcd' : 'None'],
+          [
+            'Account',
+            pool.account ? (
+              <LinkTo key="a" to={path(`/accounts/${pool.account.id}`)}>
+                {pool.account.name}
+              </LinkTo>
+            ) : (
+              'None'
+            ),
+          ],
+          ['Id', <Id key="i" value={pool.id} />],
+          ['Created', <When key="c" at={pool.createdAt} />],
+          ['Archived', pool.archivedAt ? <When key="x" at={pool.archivedAt} /> : 'No'],
+        ]}
+      />
+      <Section
+        title="Hosts"
+        actions={
+          <Switch
+            label="Removed ones too"
+            checked={removed}
+            onChange={(event) => {
+              setRemoved(event.currentTarget.checked);
+              setAfter(null);
+            }}
+          />
+        }
+      >
+        {pool.hosts.nodes.length === 0 ? (
+          <Empty
+            icon={IconServer2}
+            title="No host yet"
+            action={
+              !pool.archivedAt && (
+                <Button component={Link} to={path('/offers')} variant="default">
+                  See the offers
+                </Button>
+              )
+            }
+          >
+            Bootstrap an offer or a machine into this pool.
+          </Empty>
+        ) : (
+          <TableFrame label="Hosts">
+            <Table verticalSpacing="sm" horizontalSpacing="md" miw={860}>
+              <Table.Thead>
+                <Table.Tr>
+                  <Table.Th>Host</Table.Th>
+                  <Table.Th>Agent</Table.Th>
+                  <Table.Th>Machine</Table.Th>
+                  <Table.Th>Joined</Table.Th>
+                  <Table.Th>Certificate until</Table.Th>
+                  <Table.Th>Bootstrap</Table.Th>
+                  {removesHosts && <Table.Th aria-label="Actions" />}
+                </Table.Tr>
+              </Table.Thead>
+              <Table.Tbody>
+                {pool.hosts.nodes.map((host) => {
+                  const quiet = now - Date.parse(host.lastSeenAt);
+                  return (
+                    <Table.Tr key={host.id}>
+                      <Table.Td>
+                        <Id value={host.id} />
+                      </Table.Td>
+                      <Table.Td>
+                        <Group gap="xs" wrap="nowrap">
+                          {host.removedAt ? (
+                            <Mark color="gray">Removed</Mark>
+                          ) : quiet < quietAfter ? (
+                            <Mark color="green">Heard</Mark>
+                          ) : (
+                            <Mark color="yellow">Quiet for {duration(quiet)}</Mark>
+                          )}
+                          {host.agentVersion}
+                        </Group>
+                      </Table.Td>
+                      <Table.Td className="mono">{host.machineId}</Table.Td>
+                      <Table.Td>
+                        <When at={host.joinedAt} />
+                      </Table.Td>
+                      <Table.Td>
+                        <When at={host.certificateNotAfter} />
+                      </Table.Td>
+                      <Table.Td>
+                        <LinkTo to={path(`/bootstraps/${host.bootstrapId}`)} mono>
+                          …{host.bootstrapId.slice(-8)}
+                        </LinkTo>
+                      </Table.Td>
+                      {removesHosts && (
+                        <Table.Td ta="right">
+                          {!host.removedAt && (
+                            <Button size="xs" variant="default" onClick={() => setRemoving(host.id)} aria-label={`Remove ${host.id}`}>
+                              Remove
+                            </Button>
+                          )}
+                        </Table.Td>
+                      )}
+                    </Table.Tr>
+                  );
+                })}
+              </Table.Tbody>
+            </Table>
+          </TableFrame>
+        )}
+        <Pages key={String(removed)} info={pool.hosts.pageInfo} after={after} onChange={setAfter} />
+      </Section>
+      <Confirm
+        opened={archiving}
+        onClose={archiveDialog.close}
+        title={`Archive ${pool.name}?`}
+        action="Archive"
+        danger
+        run={async () => {
+          const failure = failureOf(await archive({ input: { tenantId: tenant, poolId } }));
+          if (!failure) say(`${pool.name} is archived.`);
+          return failure;
+        }}
+      >
+        <Text size="sm">Its name is free again, and no host can be put into it any more. This cannot be taken back.</Text>
+      </Confirm>
+      <Confirm
+        opened={removing !== null}
+        onClose={() => setRemoving(null)}
+        title="Remove this host?"
+        action="Remove"
+        danger
+        run={async () => {
+          const failure = failureOf(await remove({ input: { tenantId: tenant, hostId: removing ?? '' } }));
+          if (!failure) say('The host is removed.');
+          return failure;
+        }}
+      >
+        <Text size="sm">Its certificates are refused at once. The machine itself is left as it is, and may be bootstrapped again.</Text>
+      </Confirm>
+    </Page>
+  );
+}

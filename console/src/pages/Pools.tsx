@@ -1,0 +1,196 @@
+import { Button, Group, Modal, Select, Stack, Switch, Table, Text, TextInput } from '@mantine/core';
+import { useDisclosure } from '@mantine/hooks';
+import { IconPlus, IconServer2 } from '@tabler/icons-react';
+import { useState } from 'react';
+import { useMutation, useQuery } from 'urql';
+import { graphql } from '../gql';
+import type { PoolClass } from '../gql/graphql';
+import { problemOf, type Problem } from '../problem';
+import { usePath, useTenant, useWorkplace } from '../tenant';
+import { Empty, LinkTo, Loading, Mark, Page, ProblemAlert, say, TableFrame, When } from '../ui';
+import { Pages } from '../ui/Pages';
+import { classText } from './poolText';
+
+const PoolsDocument = graphql(`
+  query Pools($tenant: ID!, $archived: Boolean!, $after: String) {
+    pools(tenantId: $tenant, includeArchived: $archived, first: 25, after: $after) {
+      nodes {
+        id
+        name
+        class
+        agent
+        archivedAt
+        createdAt
+        account {
+          id
+          name
+        }
+        hosts(first: 20) {
+          nodes {
+            id
+          }
+          pageInfo {
+            hasNextPage
+          }
+        }
+      }
+      pageInfo {
+        hasNextPage
+        endCursor
+      }
+    }
+  }
+`);
+
+const CreatePool = graphql(`
+  mutation CreatePool($input: CreatePoolInput!) {
+    createPool(input: $input) {
+      pool {
+        id
+        name
+      }
+    }
+  }
+`);
+
+const context = { additionalTypenames: ['Pool', 'Host'] };
+
+export default function Pools() {
+  const { tenant, permissions } = useWorkplace();
+  const path = usePath();
+  const [archived, setArchived] = useState(false);
+  const [after, setAfter] = useState<string | null>(null);
+  const [{ data, error }, again] = useQuery({ query: PoolsDocument, variables: { tenant, archived, after }, context });
+  const [opened, { open, close }] = useDisclosure();
+  const pools = data?.pools?.nodes;
+  const create = permissions.has('POOLS_MANAGE') && (
+    <Button leftSection={<IconPlus size={16} />} onClick={open}>
+      Create a pool
+    </Button>
+  );
+  return (
+    <Page
+      title="Pools and hosts"
+      about="A pool is a group of hosts. A bootstrap puts its host into one."
+      actions={pools?.length ? create : null}
+    >
+      <Switch
+        label="Show archived pools too"
+        checked={archived}
+        onChange={(event) => {
+          setArchived(event.currentTarget.checked);
+          setAfter(null);
+        }}
+      />
+      {error && !pools && <ProblemAlert problem={problemOf(error)} retry={() => again({ requestPolicy: 'network-only' })} />}
+      {!data && !error && <Loading />}
+      {pools?.length === 0 && (
+        <Empty icon={IconServer2} title="No pool yet" action={create}>
+          {create
+            ? 'Create one for virtual or dedicated hosts, then bootstrap machines into it.'
+            : 'Somebody who may manage pools has to create one first.'}
+        </Empty>
+      )}
+      {pools && pools.length > 0 && (
+        <TableFrame label="Pools">
+          <Table verticalSpacing="sm" horizontalSpacing="md" highlightOnHover miw={640}>
+            <Table.Thead>
+              <Table.Tr>
+                <Table.Th>Name</Table.Th>
+                <Table.Th>Made of</Table.Th>
+                <Table.Th>Hosts</Table.Th>
+                <Table.Th>Account</Table.Th>
+                <Table.Th>Created</Table.Th>
+              </Table.Tr>
+            </Table.Thead>
+            <Table.Tbody>
+              {pools.map((pool) => (
+                <Table.Tr key={pool.id}>
+                  <Table.Td>
+                    <Group gap="xs" wrap="nowrap">
+                      <LinkTo to={path(`/pools/${pool.id}`)}>{pool.name}</LinkTo>
+                      {pool.archivedAt && <Mark color="gray">Archived</Mark>}
+                    </Group>
+                  </Table.Td>
+                  <Table.Td>{classText(pool.class)}</Table.Td>
+                  <Table.Td>{pool.hosts.pageInfo.hasNextPage ? 'More than 20' : pool.hosts.nodes.length}</Table.Td>
+                  <Table.Td>{pool.account ? <LinkTo to={path(`/accounts/${pool.account.id}`)}>{pool.account.name}</LinkTo> : '–'}</Table.Td>
+                  <Table.Td>
+                    <When at={pool.createdAt} />
+                  </Table.Td>
+                </Table.Tr>
+              ))}
+            </Table.Tbody>
+          </Table>
+        </TableFrame>
+      )}
+      <Pages key={String(archived)} info={data?.pools?.pageInfo} after={after} onChange={setAfter} />
+      <Modal opened={opened} onClose={close} title="Create a pool" centered>
+        <PoolForm onDone={close} />
+      </Modal>
+    </Page>
+  );
+}
+
+const classes: PoolClass[] = ['VPS_HOST', 'METAL_HOST'];
+
+function PoolForm({ onDone }: { onDone: () => void }) {
+  const tenant = useTenant();
+  const [name, setName] = useState('');
+  const [poolClass, setPoolClass] = useState<PoolClass>('VPS_HOST');
+  const [problem, setProblem] = useState<Problem | null>(null);
+  const [{ fetching }, create] = useMutation(CreatePool);
+  const nameError = problem?.issues.find((issue) => issue.path === 'name')?.message;
+  const send = async () => {
+    const result = await create({ input: { tenantId: tenant, name, class: poolClass, agent: 'BCD' } });
+    if (result.error) {
+      setProblem(problemOf(result.error));
+      return;
+    }
+    say(`${name} is created.`);
+    onDone();
+  };
+  return (
+    <form
+      onSubmit={(event) => {
+        event.preventDefault();
+        void send();
+      }}
+    >
+      <Stack>
+        <TextInput
+          label="Name"
+          description="Lower-case letters, digits and . _ -"
+          value={name}
+          onChange={(event) => setName(event.currentTarget.value)}
+          error={nameError}
+          required
+          data-autofocus
+          autoComplete="off"
+        />
+        <Select
+          label="Made of"
+          data={classes.map((value) => ({ value, label: classText(value) }))}
+          value={poolClass}
+          onChange={(value) => {
+            const chosen = classes.find((c) => c === value);
+            if (chosen) setPoolClass(chosen);
+          }}
+          allowDeselect={false}
+        />
+        <Text size="sm" c="dimmed">
+          Its machines run the bcd agent.
+        </Text>
+        {problem && !nameError && <ProblemAlert problem={problem} />}
+        <Group justify="flex-end" gap="xs">
+          <Button variant="default" onClick={onDone}>
+            Back
+          </Button>
+          <Button type="submit" loading={fetching}>
+            Create
+          </Button>
+        </Group>
+      </Stack>
+    </form>
+  );
+}

@@ -1,0 +1,13 @@
+import type { PoolClass } from '../gql/graphql';
+
+const texts: Record<PoolClass, string> = {
+  VPS_HOST: 'Virtual servers that are hosts',
+  METAL_HOST: 'Dedicated servers that are hosts',
+  VPS: 'Virtual servers',
+  METAL: 'Dedicated servers',
+  CONTAINER: 'Containers',
+};
+
+export function classText(poolClass: PoolClass): string {
+  return texts[poolClass];
+}
