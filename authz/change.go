@@ -12,6 +12,7 @@ import (
 
 // policyChange is a change of bindings or roles that a caller asks for.
 type policyChange struct {
+	about []string // names of objects
 	// lacks finds what keeps the caller from it; nil when nothing does.
 	lacks func(ctx context.Context, idb bun.IDB, held []bindingsOf) (*shortfall, error)
 	// write makes it, with its audit row, and reports whether there was anything to change.
@@ -48,7 +49,7 @@ func (d *Decider) change(ctx context.Context, c policyChange) (changed bool, err
 func (d *Decider) changeUnderLock(ctx context.Context, actor Actor, c policyChange) (changed bool, lack *shortfall, err error) {
 	q := actor.question()
 	err = d.db.RunInTx(ctx, func(ctx context.Context, tx bun.Tx) error {
-		if err := lockPolicy(ctx, tx); err != nil {
+		if err := lockPolicy(ctx, tx, c.about...); err != nil {
 			return err
 		}
 		read, err := d.readPolicy(ctx, tx, q)

@@ -60,12 +60,13 @@ type bindingChange struct {
 }
 
 func (d *Decider) changeBinding(ctx context.Context, c bindingChange) (changed bool, err error) {
-	at, err := locate(acrossTenants(ctx), d.db.DB, c.binding.Object)
-	if err != nil {
-		return false, err
-	}
+	var at place
 	return d.change(ctx, policyChange{
-		lacks: func(ctx context.Context, idb bun.IDB, held []bindingsOf) (*shortfall, error) {
+		about: []string{c.binding.Object},
+		lacks: func(ctx context.Context, idb bun.IDB, held []bindingsOf) (_ *shortfall, err error) {
+			if at, err = locate(ctx, idb, c.binding.Object); err != nil {
+				return nil, err
+			}
 			return d.lacksForBinding(ctx, idb, held, at, c)
 		},
 		write: func(ctx context.Context, tx bun.Tx, actor Actor) (bool, error) {

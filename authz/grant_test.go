@@ -1,12 +1,14 @@
 package authz
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/uptrace/bun"
 
 	"better/compute/internal/id"
 	"better/compute/internal/problem"
@@ -326,5 +328,45 @@ func TestTwoWhoRevokeEachOther(t *testing.T) {
 		if left := b.bindings(t); len(left) != 1 {
 			t.Fatalf("left: %v", left)
 		}
+	}
+}
+
+// TestNoGrantOutlivesItsObject makes a binding on an account that is just being deleted: one with the same id may come later.
+func TestNoGrantOutlivesItsObject(t *testing.T) {
+	t.Parallel()
+	b := setup(t, allow("user:a", "tenant-admin", "compute-tenant/a"))
+	b.withItems(t)
+	object := "compute-provider-account/" + account1
+	granted := make(chan error, 1)
+	err := b.db.RunInTx(t.Context(), func(ctx context.Context, tx bun.Tx) error {
+		if _, err := tx.NewRaw("SELECT FROM provider_accounts WHERE id = ? FOR UPDATE", account1).Exec(ctx); err != nil {
+			return err
+		}
+		go func() {
+			_, err := b.d.GrantRole(WithActor(t.Context(), Actor{Subject: "user:a"}), grantInput(allow("user:late", "provider-viewer", object)))
+			granted <- err
+		}()
+		for waiting := false; !waiting; {
+			err := b.db.NewRaw(`SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock')`).
+				Scan(ctx, &waiting)
+			if err != nil {
+				return err
+			}
+		}
+		if err := Forget(ctx, tx, ProviderAccount("a", account1)); err != nil {
+			return err
+		}
+		_, err := tx.NewRaw("DELETE FROM provider_accounts WHERE id = ?", account1).Exec(ctx)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := <-granted; !problem.Is(err, problem.Forbidden) {
+		t.Errorf("the grant ended with %v, want FORBIDDEN as for an account that never was", err)
+	}
+	var left int
+	if err := b.db.NewRaw("SELECT count(*) FROM role_bindings WHERE object = ?", object).Scan(t.Context(), &left); err != nil || left != 0 {
+		t.Errorf("%d bindings are left on the account, %v", left, err)
 	}
 }

@@ -30,7 +30,7 @@ func Grant(ctx context.Context, db *postgres.DB, by string, b model.RoleBinding)
 	if err != nil {
 		return false, err
 	}
-	return changeUndecided(ctx, db, func(ctx context.Context, tx bun.Tx) (bool, error) {
+	return changeUndecided(ctx, db, []string{b.Object}, func(ctx context.Context, tx bun.Tx) (bool, error) {
 		if err := roles.checkGrant(ctx, tx, b); err != nil {
 			return false, err
 		}
@@ -44,7 +44,7 @@ func Revoke(ctx context.Context, db *postgres.DB, by string, b model.RoleBinding
 	if err := checkRevoke(b); err != nil {
 		return false, err
 	}
-	return changeUndecided(ctx, db, func(ctx context.Context, tx bun.Tx) (bool, error) {
+	return changeUndecided(ctx, db, []string{b.Object}, func(ctx context.Context, tx bun.Tx) (bool, error) {
 		return writeLocated(ctx, tx, by, revokeAction, b, deleteBinding)
 	})
 }
@@ -60,7 +60,7 @@ func Define(ctx context.Context, db *postgres.DB, by string, in model.DefineRole
 	if err != nil {
 		return false, err
 	}
-	return changeUndecided(ctx, db, func(ctx context.Context, tx bun.Tx) (bool, error) { return define(ctx, tx, by, role) })
+	return changeUndecided(ctx, db, nil, func(ctx context.Context, tx bun.Tx) (bool, error) { return define(ctx, tx, by, role) })
 }
 
 // Undefine deletes a defined role and reports whether there was one. No decision, as in Grant. INVALID_INPUT or INVALID_STATE as in
@@ -75,7 +75,7 @@ func Undefine(ctx context.Context, db *postgres.DB, by, name string) (deleted bo
 	if err := issues.Err(); err != nil {
 		return false, err
 	}
-	return changeUndecided(ctx, db, func(ctx context.Context, tx bun.Tx) (bool, error) { return undefine(ctx, tx, by, name) })
+	return changeUndecided(ctx, db, nil, func(ctx context.Context, tx bun.Tx) (bool, error) { return undefine(ctx, tx, by, name) })
 }
 
 // ListRoles gives every role as Roles does. No decision, as in Grant.
@@ -88,9 +88,9 @@ func ListRoles(ctx context.Context, db *postgres.DB) ([]*model.Role, error) {
 }
 
 // changeUndecided makes a change under the lock without asking whether anybody may.
-func changeUndecided(ctx context.Context, db *postgres.DB, write func(ctx context.Context, tx bun.Tx) (bool, error)) (changed bool, err error) {
+func changeUndecided(ctx context.Context, db *postgres.DB, about []string, write func(ctx context.Context, tx bun.Tx) (bool, error)) (changed bool, err error) {
 	err = db.RunInTx(acrossTenants(ctx), func(ctx context.Context, tx bun.Tx) error {
-		if err := lockPolicy(ctx, tx); err != nil {
+		if err := lockPolicy(ctx, tx, about...); err != nil {
 			return err
 		}
 		changed, err = write(ctx, tx)
@@ -127,8 +127,12 @@ func EnsureBindings(ctx context.Context, db *postgres.DB, bindings []model.RoleB
 	if err := CheckBindings(bindings); err != nil {
 		return err
 	}
+	about := make([]string, len(bindings))
+	for i, b := range bindings {
+		about[i] = b.Object
+	}
 	return db.RunInTx(acrossTenants(ctx), func(ctx context.Context, tx bun.Tx) error {
-		if err := lockPolicy(ctx, tx); err != nil {
+		if err := lockPolicy(ctx, tx, about...); err != nil {
 			return err
 		}
 		for _, b := range bindings {

@@ -79,9 +79,26 @@ type place struct {
 	decided Object
 }
 
+// tableOf is where items of the kind are; empty for what has no table.
+func tableOf(k Kind) string {
+	return map[Kind]string{ProviderAccounts: "provider_accounts", Pools: "pools"}[k]
+}
+
+func holdObject(ctx context.Context, tx bun.Tx, name string) error {
+	o, _ := parseObject(name)
+	table := tableOf(o.kind)
+	if table == "" {
+		return nil
+	}
+	if _, err := tx.NewRaw("SELECT FROM ? WHERE id = ? FOR KEY SHARE", bun.Ident(table), o.id).Exec(ctx); err != nil {
+		return fmt.Errorf("holding the object of a binding: %w", err)
+	}
+	return nil
+}
+
 func locate(ctx context.Context, idb bun.IDB, name string) (place, error) {
 	o, _ := parseObject(name)
-	table := map[Kind]string{ProviderAccounts: "provider_accounts", Pools: "pools"}[o.kind]
+	table := tableOf(o.kind)
 	if table == "" {
 		return place{named: o, decided: o}, nil
 	}
@@ -97,7 +114,15 @@ func locate(ctx context.Context, idb bun.IDB, name string) (place, error) {
 
 // lockPolicy makes changes of the policy take turns. Every change moves the version anyway, through a trigger; taking the row first
 // keeps two of them from waiting for each other, and what is read under it stays true until the commit.
-func lockPolicy(ctx context.Context, tx bun.Tx) error {
+//
+// Items that the change is about cannot be deleted either until the transaction ends: else a binding could be made on one that is just
+// going away, which Forget would not see. They come first, since who deletes one takes the two in that order.
+func lockPolicy(ctx context.Context, tx bun.Tx, about ...string) error {
+	for _, name := range about {
+		if err := holdObject(ctx, tx, name); err != nil {
+			return err
+		}
+	}
 	if _, err := tx.NewRaw("SELECT version FROM policy_version FOR UPDATE").Exec(ctx); err != nil {
 		return fmt.Errorf("locking the policy: %w", err)
 	}
@@ -174,7 +199,7 @@ func outcomeOf(changed bool) journal.Outcome {
 }
 
 // Forget removes, in the caller's transaction, every binding on an object that is going away: an object that gets the same id later must
-// not get the rights too.
+// not get the rights too. The caller has deleted or locked the object's row before.
 func Forget(ctx context.Context, tx bun.Tx, o Object) error {
 	var bound bool
 	err := tx.NewRaw("SELECT EXISTS (SELECT FROM role_bindings WHERE object = ?)", o.String()).Scan(ctx, &bound)
