@@ -167,6 +167,52 @@ func TestTheSameJoinGetsTheSameCertificate(t *testing.T) {
 	}
 }
 
+// TestAThiefWhoJoinsFirst loses the host when the machine itself comes: nobody can tell which of the two is honest.
+func TestAThiefWhoJoinsFirst(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		arrange string
+		change  func(*host.JoinRequest)
+		trusted bool
+	}{
+		"soon":                 {},
+		"eleven minutes later": {arrange: `UPDATE bootstraps SET token_used_at = now() - interval '11 minutes'`, trusted: true},
+		"of another machine":   {change: func(in *host.JoinRequest) { in.Machine.Serial = "another" }, trusted: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			runID, token := b.run(t)
+			first, err := b.hosts.Join(t.Context(), joinRequest(t, token, newKey(t)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if tc.arrange != "" {
+				b.exec(t, tc.arrange)
+			}
+			in := joinRequest(t, token, newKey(t))
+			if tc.change != nil {
+				tc.change(&in)
+			}
+			for range 2 {
+				if _, err := b.hosts.Join(t.Context(), in); reasonOf(err) != "TOKEN_USED" {
+					t.Errorf("the second agent: %v", err)
+				}
+			}
+			_, err = b.hosts.Heartbeat(t.Context(), peerOf(t, b, first), host.HeartbeatRequest{AgentVersion: "1.0", Clock: clockAt(0)})
+			if trusted := err == nil; trusted != tc.trusted {
+				t.Errorf("the first agent's heartbeat: %v", err)
+			}
+			removals := b.count(t, `SELECT count(*) FROM audit_log WHERE action = 'removeHost' AND actor = 'system'
+				AND details->>'bootstrapId' = ? AND details->>'reason' = 'TOKEN_USED'`, runID)
+			reserved := b.count(t, `SELECT count(*) FROM machine_reservations`)
+			if want := 1; !tc.trusted && (removals != want || reserved != 0) || tc.trusted && (removals != 0 || reserved != want) {
+				t.Errorf("%d removals, %d reservations", removals, reserved)
+			}
+		})
+	}
+}
+
 func TestJoinIsRefused(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {

@@ -2,7 +2,10 @@ package host
 
 import (
 	"context"
+	"errors"
 	"math"
+
+	"github.com/uptrace/bun"
 
 	"better/compute/audit"
 	"better/compute/authz"
@@ -40,8 +43,7 @@ func (s *Service) explain(ctx context.Context, a *attempt) (*JoinResponse, error
 	case run.Used && run.SameKey:
 		return nil, refuse(problem.Unauthenticated, "TOKEN_USED", "The join token was used by this host, too long ago to be asked again.")
 	case run.Used:
-		refusal := refuse(problem.Unauthenticated, "TOKEN_USED", "The join token was used by another agent.")
-		return nil, s.alarm(ctx, run, refusal)
+		return nil, s.contested(ctx, run)
 	case run.Cancelled || run.Status == model.Failed:
 		return nil, runFailed()
 	case run.Expired:
@@ -94,6 +96,32 @@ func (s *Service) repeat(ctx context.Context, run *tokenRun, a *attempt) (*JoinR
 		return nil, refuse(problem.Forbidden, "HOST_REMOVED", "The host that this join made was removed.")
 	}
 	return s.welcome(run.TenantID, first.HostID, first.Certificate, first.NotAfter), nil
+}
+
+// contested deals with a token that a second agent shows, which is the machine's own when a thief came first. One that comes from the right
+// machine soon after the first takes that one's trust away: which of the two is honest cannot be told, so neither is a host.
+func (s *Service) contested(ctx context.Context, run *tokenRun) error {
+	refusal := refuse(problem.Unauthenticated, "TOKEN_USED", "The join token was used by another agent.")
+	if err := s.alarm(ctx, run, refusal); !errors.Is(err, refusal) {
+		return err
+	}
+	if !run.UsedLately || run.WrongMachine {
+		return refusal
+	}
+	err := s.db.RunInTx(ctx, func(ctx context.Context, tx bun.Tx) error {
+		hostID, removed, err := removeHostOf(ctx, tx, run.BootstrapID)
+		if err != nil || !removed {
+			return err
+		}
+		return audit.Record(ctx, tx, audit.Entry{
+			TenantID: run.TenantID, Action: removeAction, Object: authz.Pool(run.TenantID, run.PoolID).String(), Outcome: audit.Allowed,
+			Details: map[string]any{"hostId": hostID, "bootstrapId": run.BootstrapID, "reason": "TOKEN_USED"},
+		})
+	})
+	if err != nil {
+		return err
+	}
+	return refusal
 }
 
 // alarm writes down that a real token is in the wrong hands, or was.

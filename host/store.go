@@ -265,6 +265,19 @@ func setRemoved(ctx context.Context, tx bun.IDB, hostID string) (removed bool, e
 	return true, nil
 }
 
+// removeHostOf removes the host that a run made, and names it. False when there is none, or it was removed before.
+func removeHostOf(ctx context.Context, tx bun.IDB, bootstrapID string) (hostID string, removed bool, err error) {
+	err = tx.NewRaw(`SELECT id FROM hosts WHERE bootstrap_id = ?`, bootstrapID).Scan(ctx, &hostID)
+	if errors.Is(err, sql.ErrNoRows) {
+		return "", false, nil
+	}
+	if err != nil {
+		return "", false, fmt.Errorf("looking for the host of a run: %w", err)
+	}
+	removed, err = setRemoved(ctx, tx, hostID)
+	return hostID, removed, err
+}
+
 // orNil turns "no row" into nil.
 func orNil[T any](row *T, err error, doing string) (*T, error) {
 	if errors.Is(err, sql.ErrNoRows) {
