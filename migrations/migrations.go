@@ -10,3 +10,19 @@ import "embed"
 //
 //go:embed *.sql
 var FS embed.FS
+
+// Loses says what is lost for good with a migration that is taken back; empty for one that is not known.
+func Loses(name string) string { return losses[name] }
+
+var losses = map[string]string{
+	"0001_core":                 "everything: accounts, pools, runs, hosts, certificates, secrets, events",
+	"0002_authorization":        "all role bindings and the whole audit log",
+	"0003_policy_notifications": "nothing; replicas see changed bindings later",
+	"0004_hosts_account":        "nothing; the hosts of an account are found more slowly",
+	"0005_roles":                "all roles beside the built-in ones; bindings to them stay and give nothing",
+	"0006_api_tokens":           "all API tokens: every program that comes with one is shut out",
+	"0007_audit_chain":          "the chains of the audit log: what happened to it until now can be verified no more",
+	"0008_keys":                 "the key of cursors: lists that are being read have to be read anew",
+	"0009_row_security":         "the wall between tenants in the database",
+	"0010_operations":           "all orphans, what was found by checks of accounts, and which run a run retries",
+}

@@ -16,6 +16,7 @@ import (
 
 	"better/compute/internal/postgres"
 	"better/compute/internal/postgres/embedded"
+	"better/compute/migrations"
 	"better/compute/provider/sim/cloud"
 )
 
@@ -81,11 +82,43 @@ func migrateCommand() *cobra.Command {
 	add("up", "Apply every migration that is not applied", func(ctx context.Context, db *postgres.DB, _ io.Writer) error {
 		return postgres.Migrate(ctx, db)
 	})
-	add("down", "Take back the newest migrations that were applied together", func(ctx context.Context, db *postgres.DB, _ io.Writer) error {
-		return postgres.MigrateDown(ctx, db)
-	})
 	add("status", "List the migrations", printMigrations)
+	cmd.AddCommand(migrateDownCommand(&path))
 	return cmd
+}
+
+// migrateDownCommand takes back one migration. That cannot be undone, so it wants to hear its name first.
+func migrateDownCommand(path *string) *cobra.Command {
+	var confirmed string
+	cmd := &cobra.Command{
+		Use: "down", Short: "Take back the newest migration, with its data", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return withDatabase(cmd, *path, func(ctx context.Context, db *postgres.DB) error {
+				return migrateDown(ctx, db, confirmed, cmd.OutOrStdout())
+			})
+		},
+	}
+	cmd.Flags().StringVar(&confirmed, "confirm", "", "the name of the newest migration; without it nothing is changed")
+	return cmd
+}
+
+func migrateDown(ctx context.Context, db *postgres.DB, confirmed string, out io.Writer) error {
+	newest, err := postgres.NewestMigration(ctx, db)
+	if err != nil {
+		return err
+	}
+	if newest == "" {
+		return errors.New("no migration is applied")
+	}
+	if confirmed != newest {
+		return fmt.Errorf("nothing was changed. The newest migration is %s; what is lost with it for good: %s.\n"+
+			"Stop every server, make a backup, then repeat with --confirm %s", newest, migrations.Loses(newest), newest)
+	}
+	if err := postgres.MigrateDown(ctx, db, newest); err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(out, "took back %s; lost: %s\n", newest, migrations.Loses(newest))
+	return err
 }
 
 func printMigrations(ctx context.Context, db *postgres.DB, out io.Writer) error {

@@ -73,22 +73,64 @@ func admit(ctx context.Context, own *DB, login string) error {
 	return nil
 }
 
-// MigrateDown takes back the group of migrations that the last Migrate applied. The job queue's tables stay: the
-// older program runs on them, and dropping them would lose jobs. It does nothing when no migration is applied.
-func MigrateDown(ctx context.Context, db *DB) error {
+// ErrNotNewest is for taking back another migration than the newest one.
+var ErrNotNewest = errors.New("only the newest migration can be taken back")
+
+// MigrateDown takes back one migration, with all that it made room for: the newest one, whose name the caller has to know, so that nobody
+// loses more than they meant to; ErrNotNewest for another. The job queue's tables stay: the older program runs on them, and dropping
+// them would lose jobs.
+func MigrateDown(ctx context.Context, db *DB, name string) error {
 	return withMigrationLock(ctx, db, func(ctx context.Context, db *DB) error {
 		migrator, err := newMigrator(db, markUnapplied)
 		if err != nil {
 			return err
 		}
-		if err := migrator.Init(ctx); err != nil {
-			return fmt.Errorf("creating the migration table: %w", err)
+		newest, err := newestMigration(ctx, db, migrator)
+		if err != nil {
+			return err
 		}
-		if _, err := migrator.Rollback(ctx); err != nil {
-			return fmt.Errorf("migrating down: %w", err)
+		if newest == nil || newest.String() != name {
+			return ErrNotNewest
+		}
+		if err := newest.Down(ctx, migrator, newest); err != nil {
+			return fmt.Errorf("taking back %s: %w", name, err)
 		}
 		return nil
 	})
+}
+
+// NewestMigration names the one that MigrateDown would take back; empty when none is applied. It changes nothing. db has to be open as the
+// owner, since the server's role may not be there any more.
+func NewestMigration(ctx context.Context, db *DB) (string, error) {
+	migrator, err := newMigrator(db, nil)
+	if err != nil {
+		return "", err
+	}
+	newest, err := newestMigration(ctx, db, migrator)
+	if err != nil || newest == nil {
+		return "", Translate(err)
+	}
+	return newest.String(), nil
+}
+
+// newestMigration is nil when none is applied. Below one of a newer program there is nothing to be taken back by this one.
+func newestMigration(ctx context.Context, db *DB, migrator *migrate.Migrator) (*migrate.Migration, error) {
+	known, err := migrationsWithStatus(ctx, db, migrator)
+	if err != nil {
+		return nil, fmt.Errorf("reading the migration table: %w", err)
+	}
+	applied := known.Applied()
+	if len(applied) == 0 {
+		return nil, nil
+	}
+	unknown, err := migrator.MissingMigrations(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("reading the migration table: %w", err)
+	}
+	if len(unknown) > 0 {
+		return nil, fmt.Errorf("the migration %s is of a newer program: take it back with that one", unknown[0].Name)
+	}
+	return &applied[0], nil
 }
 
 // MigrationStatus lists every migration that this program knows, in the order in which they run. It changes nothing.

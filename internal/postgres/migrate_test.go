@@ -3,6 +3,7 @@ package postgres_test
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	mathrand "math/rand/v2"
 	"slices"
 	"strings"
@@ -45,7 +46,10 @@ func TestManyStartersMigrateOneEmptyDatabase(t *testing.T) {
 func TestMigrateDownTakesBackWhatMigrateMade(t *testing.T) {
 	t.Parallel()
 	db := open(t, emptyDatabase(t))
-	if err := postgres.MigrateDown(t.Context(), db); err != nil {
+	if name, err := postgres.NewestMigration(t.Context(), db); err != nil || name != "" {
+		t.Fatalf("with nothing to take back: %q, %v", name, err)
+	}
+	if err := postgres.MigrateDown(t.Context(), db, "0001_core"); !errors.Is(err, postgres.ErrNotNewest) {
 		t.Fatalf("with nothing to take back: %v", err)
 	}
 	assertApplied(t, db, false)
@@ -53,9 +57,7 @@ func TestMigrateDownTakesBackWhatMigrateMade(t *testing.T) {
 		t.Fatal(err)
 	}
 	up := objects(t, db)
-	if err := postgres.MigrateDown(t.Context(), db); err != nil {
-		t.Fatal(err)
-	}
+	takeAllBack(t, db)
 	left := slices.DeleteFunc(objects(t, db), func(name string) bool {
 		return strings.Contains(name, "river") || strings.Contains(name, "bun_migration")
 	})
@@ -69,6 +71,74 @@ func TestMigrateDownTakesBackWhatMigrateMade(t *testing.T) {
 		t.Errorf("up, down and up again differs from up: %s", diff)
 	}
 	assertApplied(t, db, true)
+}
+
+// One up applies every file, and yet one down takes back the newest alone, and only for who names it.
+func TestMigrateDownTakesBackOneMigration(t *testing.T) {
+	t.Parallel()
+	db := open(t, emptyDatabase(t))
+	if err := postgres.Migrate(t.Context(), db); err != nil {
+		t.Fatal(err)
+	}
+	if err := postgres.MigrateDown(t.Context(), db, "0001_core"); !errors.Is(err, postgres.ErrNotNewest) {
+		t.Fatalf("the oldest: %v", err)
+	}
+	assertApplied(t, db, true)
+	newest, err := postgres.NewestMigration(t.Context(), db)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := postgres.MigrateDown(t.Context(), db, newest); err != nil {
+		t.Fatal(err)
+	}
+	status, err := postgres.MigrationStatus(t.Context(), db)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range status {
+		if m.Applied != (m.Name != newest) {
+			t.Errorf("%s: applied is %v after %s was taken back", m.Name, m.Applied, newest)
+		}
+	}
+	if err := postgres.MigrateDown(t.Context(), db, newest); !errors.Is(err, postgres.ErrNotNewest) {
+		t.Errorf("once more: %v", err)
+	}
+}
+
+func TestMigrateDownLeavesWhatANewerProgramMade(t *testing.T) {
+	t.Parallel()
+	db := open(t, emptyDatabase(t))
+	if err := postgres.Migrate(t.Context(), db); err != nil {
+		t.Fatal(err)
+	}
+	newest, err := postgres.NewestMigration(t.Context(), db)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := db.ExecContext(t.Context(), "INSERT INTO bun_migrations (name, group_id) VALUES ('9999', 9)"); err != nil {
+		t.Fatal(err)
+	}
+	if err := postgres.MigrateDown(t.Context(), db, newest); err == nil {
+		t.Error("it took back what a migration that it does not know stands on")
+	}
+	assertApplied(t, db, true)
+}
+
+// takeAllBack leaves the job queue's tables alone.
+func takeAllBack(t *testing.T, db *postgres.DB) {
+	t.Helper()
+	for {
+		newest, err := postgres.NewestMigration(t.Context(), db)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if newest == "" {
+			return
+		}
+		if err := postgres.MigrateDown(t.Context(), db, newest); err != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
 // TestMigrateSurvivesBeingKilledAnywhere cuts the connections of a starter at a random moment; the next one must
@@ -106,11 +176,10 @@ func TestMigrateSurvivesBeingKilledAnywhere(t *testing.T) {
 func TestMigrationAndItsRecordCommitTogether(t *testing.T) {
 	t.Parallel()
 	db := open(t, emptyDatabase(t))
-	for _, step := range []func(context.Context, *postgres.DB) error{postgres.Migrate, postgres.MigrateDown} {
-		if err := step(t.Context(), db); err != nil {
-			t.Fatal(err)
-		}
+	if err := postgres.Migrate(t.Context(), db); err != nil {
+		t.Fatal(err)
 	}
+	takeAllBack(t, db)
 	before := objects(t, db)
 	_, err := db.ExecContext(t.Context(), "ALTER TABLE bun_migrations ADD CONSTRAINT refused CHECK (name = '')")
 	if err != nil {

@@ -240,9 +240,14 @@ func TestOwnerThatIsNoSuperuser(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer db.Close()
+	owner, err := postgres.Open(t.Context(), postgres.Options{URL: login("owner"), AsOwner: true, MaxConns: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer owner.Close()
 	for _, step := range []func() error{
 		func() error { return postgres.Migrate(t.Context(), db) },
-		func() error { return postgres.MigrateDown(t.Context(), db) },
+		func() error { takeAllBack(t, owner); return nil },
 		func() error { return postgres.Migrate(t.Context(), db) },
 		func() error { return db.CheckWalls(t.Context()) },
 		func() error { return db.WriteProbe(t.Context()) },
@@ -256,11 +261,6 @@ func TestOwnerThatIsNoSuperuser(t *testing.T) {
 	if got := tenantsSeen(t, postgres.WithScope(t.Context(), postgres.Tenants("a")), db); !slices.Equal(got, []string{"a"}) {
 		t.Errorf("the scope a shows %v", got)
 	}
-	owner, err := postgres.Open(t.Context(), postgres.Options{URL: login("owner"), AsOwner: true, MaxConns: 2})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer owner.Close()
 	if got := tenantsSeen(t, t.Context(), owner); len(got) != 2 {
 		t.Errorf("the owner, whom the policies hold too, sees %v", got)
 	}
