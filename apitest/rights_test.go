@@ -173,6 +173,7 @@ func newRightsWorld(t *testing.T) *rightsWorld {
 	t.Helper()
 	w := &rightsWorld{tenant: "mine", other: "theirs"}
 	d := newDeployment(t)
+	d.settings["limits"] = map[string]any{"denialsAtMost": 1_000_000}
 	w.present, w.foreign, w.deleted, w.absent = newIDs(), newIDs(), newIDs(), newIDs()
 	granted := newIDs()
 	account := func(of map[kind]string) string { return "compute-provider-account/" + of[ofAccount] }

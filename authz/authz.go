@@ -25,6 +25,9 @@ const (
 // Decider decides, from what it reads of the policy and caches for as long as Run proves it fresh. Without Run it is right all the same
 // and reads for each decision. Safe for concurrent use.
 type Decider struct {
+	// Denials holds back a caller who is denied again and again, on this replica. Set it before the first decision.
+	Denials DenialLimits
+
 	db       *postgres.DB
 	log      *slog.Logger
 	now      func() time.Time
@@ -33,6 +36,7 @@ type Decider struct {
 	cache    *policyCache
 	reads    reads
 	watchers watchers
+	denials  denials
 }
 
 // New makes a Decider; Run makes it fast.
@@ -42,7 +46,7 @@ func New(db *postgres.DB, log *slog.Logger) (*Decider, error) {
 		return nil, err
 	}
 	return &Decider{
-		db: db, log: log, now: time.Now, roles: r, cursors: cursor.NewSealer(db), cache: newPolicyCache(cachedSubjects, cachedTokens),
+		Denials: defaultDenials, db: db, log: log, now: time.Now, roles: r, cursors: cursor.NewSealer(db), cache: newPolicyCache(cachedSubjects, cachedTokens),
 	}, nil
 }
 
@@ -66,7 +70,7 @@ func (d *Decider) Live(ctx context.Context, credential string) (bool, error) {
 
 // Check answers nil when the caller of the context holds the permission on the object. Otherwise UNAUTHENTICATED (no caller, or
 // one whose credential has ended or was revoked), FORBIDDEN with details.permission and details.object, which is also written to
-// the audit log, or UNAVAILABLE when the policy cannot be read.
+// the audit log, RATE_LIMITED instead of a denial to a caller that was denied too often, or UNAVAILABLE when the policy cannot be read.
 func (d *Decider) Check(ctx context.Context, p Permission, o Object) error {
 	actor, held, err := d.caller(ctx)
 	if err != nil {
@@ -178,8 +182,12 @@ func decide(held []bindingsOf, p Permission, o Object) decision {
 
 // deny writes the denial down and says it. The row is written outside of any transaction of the caller, which is about to be
 // rolled back, although the client may be gone already, and although it is about a tenant whose rows the caller does not see. A
-// row that cannot be written changes nothing about the denial.
+// row that cannot be written changes nothing about the denial. To a caller with no denials left it says RATE_LIMITED instead, and
+// leaves no row: no denial is told that is not written.
 func (d *Decider) deny(ctx context.Context, actor Actor, p Permission, o Object) error {
+	if err := d.denials.take(d.Denials, actor.Subject, d.now()); err != nil {
+		return err
+	}
 	ctx, cancel := context.WithTimeout(acrossTenants(context.WithoutCancel(ctx)), denialTimeout)
 	defer cancel()
 	err := journal.Write(ctx, d.db.DB, actor.Subject, RequestID(ctx), journal.Entry{

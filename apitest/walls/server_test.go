@@ -50,6 +50,7 @@ func newEdge(t *testing.T, w *world) *edge {
 	log := slog.New(slog.DiscardHandler)
 	decider, err := authz.New(w.db, log)
 	must(t, err)
+	decider.Denials = authz.DenialLimits{PerSecond: many, AtMost: many}
 	w.db.ScopeBy(decider.Scope)
 	inBackground(t, decider.Run)
 	hub := event.NewHub(w.db, log)

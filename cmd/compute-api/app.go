@@ -174,6 +174,7 @@ func (a *app) wire() error {
 	if a.decider, err = authz.New(a.db, a.log); err != nil {
 		return err
 	}
+	a.decider.Denials = a.config.Limits.denials(a.decider.Denials)
 	a.db.ScopeBy(a.decider.Scope)
 	a.hub = event.NewHub(a.db, a.log)
 	cursors := cursor.NewSealer(a.db)

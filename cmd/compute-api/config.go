@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -204,6 +205,15 @@ type limitsConfig struct {
 	PointsAtMost          int           `koanf:"pointsAtMost"`
 	TenantPointsPerSecond int           `koanf:"tenantPointsPerSecond"`
 	TenantPointsAtMost    int           `koanf:"tenantPointsAtMost"`
+	DenialsPerSecond      int           `koanf:"denialsPerSecond"`
+	DenialsAtMost         int           `koanf:"denialsAtMost"`
+}
+
+// denials gives the limits that were set, over those that hold without.
+func (l limitsConfig) denials(standard authz.DenialLimits) authz.DenialLimits {
+	return authz.DenialLimits{
+		PerSecond: cmp.Or(l.DenialsPerSecond, standard.PerSecond), AtMost: cmp.Or(l.DenialsAtMost, standard.AtMost),
+	}
 }
 
 func defaultConfig() config {
@@ -409,8 +419,13 @@ func (c *config) databaseProblems(add func(key, format string, args ...any)) {
 	}
 }
 
-// edgeProblems are those that the edge itself knows.
+// edgeProblems are those of what callers are held to, most of which the edge itself knows.
 func (c *config) edgeProblems(add func(key, format string, args ...any)) {
+	for key, n := range map[string]int{"denialsPerSecond": c.Limits.DenialsPerSecond, "denialsAtMost": c.Limits.DenialsAtMost} {
+		if n < 0 {
+			add("limits."+key, "must not be negative")
+		}
+	}
 	err := c.serverConfig().Check()
 	if err == nil {
 		return

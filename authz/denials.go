@@ -1,0 +1,71 @@
+package authz
+
+import (
+	"math"
+	"sync"
+	"time"
+
+	"better/compute/internal/problem"
+)
+
+// DenialLimits is how many denials of one caller are told, and written, in a time.
+type DenialLimits struct {
+	PerSecond int // that a caller gets back each second
+	AtMost    int // that it can save up
+}
+
+// defaultDenials is more than a person or a program meets by mistake, and less than fills a disk: a row is about a kilobyte.
+var defaultDenials = DenialLimits{PerSecond: 20, AtMost: 200}
+
+// sweepDenialsAt is how many callers are remembered before those that have all their denials back are forgotten.
+const sweepDenialsAt = 10_000
+
+// denials counts those of each caller, so that nobody without rights can fill the audit log.
+type denials struct {
+	mu      sync.Mutex
+	left    map[Subject]denialsLeft
+	sweepAt int // how many callers the next sweep waits for
+}
+
+type denialsLeft struct {
+	n  float64
+	at time.Time
+}
+
+// take takes one denial of the caller's. RATE_LIMITED, with details.retryAfterSeconds, when it has none left.
+func (d *denials) take(l DenialLimits, caller Subject, now time.Time) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	left := d.of(l, caller, now)
+	if left < 1 {
+		wait := math.Ceil((1 - left) / float64(l.PerSecond))
+		return problem.New(problem.RateLimited, "You were denied too often in a short time; try again later.").
+			With("rule", "denials").With("limit", "subject").With("retryAfterSeconds", int(wait))
+	}
+	if d.left == nil {
+		d.left, d.sweepAt = map[Subject]denialsLeft{}, sweepDenialsAt
+	}
+	d.left[caller] = denialsLeft{left - 1, now}
+	if len(d.left) >= d.sweepAt {
+		d.sweep(l, now)
+	}
+	return nil
+}
+
+func (d *denials) of(l DenialLimits, caller Subject, now time.Time) float64 {
+	left, known := d.left[caller]
+	if !known {
+		return float64(l.AtMost)
+	}
+	return min(float64(l.AtMost), left.n+float64(l.PerSecond)*now.Sub(left.at).Seconds())
+}
+
+// sweep waits the longer the more are left, so that a flood of callers costs each of them a constant.
+func (d *denials) sweep(l DenialLimits, now time.Time) {
+	for caller := range d.left {
+		if d.of(l, caller, now) >= float64(l.AtMost) {
+			delete(d.left, caller)
+		}
+	}
+	d.sweepAt = max(sweepDenialsAt, 2*len(d.left))
+}
