@@ -206,6 +206,10 @@ func TestPersistedOperations(t *testing.T) {
 	if _, err := loadOperations(path); err == nil {
 		t.Error("a list with a wrong sum is taken")
 	}
+	write(`null`)
+	if _, err := loadOperations(path); err == nil {
+		t.Error("no list is taken for one that allows every document")
+	}
 	if _, err := loadOperations(path + ".none"); err == nil {
 		t.Error("a missing list is taken")
 	}

@@ -27,6 +27,9 @@ func loadOperations(path string) (operations, error) {
 	if err := json.Unmarshal(data, &listed); err != nil {
 		return nil, fmt.Errorf("persistedOperations: %s: %w", path, err)
 	}
+	if listed == nil { // the file holds null, which would allow every document
+		return nil, fmt.Errorf("persistedOperations: %s: is not an object of documents by their SHA-256", path)
+	}
 	for sum, text := range listed {
 		if sum != documentSum(text) {
 			return nil, fmt.Errorf("persistedOperations: %s: the document under %q has another SHA-256", path, sum)
