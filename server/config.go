@@ -49,7 +49,7 @@ type Limits struct {
 	SocketsPerSubject int // open WebSockets of one caller
 	StreamsPerSubject int // open Server-Sent Events streams of one caller
 	StreamsPerTenant  int // running subscriptions in one tenant, of all its callers
-	PendingSockets    int // open WebSockets whose caller is not known yet
+	PendingSockets    int // open WebSockets whose caller is not known yet; the oldest makes room for one more
 
 	PointsPerSecond       int // of cost, that one caller gets back; a REST call takes one
 	PointsAtMost          int // that one caller can save up

@@ -134,7 +134,7 @@ func TestHalfOpenSocketsAreClosed(t *testing.T) {
 	eventually(t, "every place is free", func() bool {
 		w.pending.mu.Lock()
 		defer w.pending.mu.Unlock()
-		return len(w.pending.open) == 0
+		return w.pending.waiting.Len() == 0
 	})
 }
 

@@ -63,9 +63,9 @@ type Server struct {
 	quota     *quota
 	now       func() time.Time
 
-	sockets *gate // by subject
-	streams *gate // by subject
-	pending *gate // sockets without a subject yet
+	sockets *gate  // by subject
+	streams *gate  // by subject
+	pending *lobby // sockets without a subject yet
 
 	leaving  atomic.Bool     // the server is about to stop taking work; callers are told to go elsewhere
 	draining context.Context // ends when the server stops taking work; streams end with it
@@ -87,7 +87,7 @@ func New(deps Deps) (*Server, error) {
 	}
 	s := &Server{deps: deps, config: deps.Config, log: deps.Log, presenter: presenter{deps.Log}, now: time.Now}
 	s.config.Limits = limits
-	s.sockets, s.streams, s.pending = newGate(limits.SocketsPerSubject), newGate(limits.StreamsPerSubject), newGate(limits.PendingSockets)
+	s.sockets, s.streams, s.pending = newGate(limits.SocketsPerSubject), newGate(limits.StreamsPerSubject), newLobby(limits.PendingSockets)
 	s.draining, s.drain = context.WithCancel(context.Background())
 	if s.metrics, err = newMetrics(deps.Metrics); err != nil {
 		return nil, fmt.Errorf("registering metrics: %w", err)

@@ -68,7 +68,7 @@ type socket struct {
 	server *Server
 	conn   *websocket.Conn
 	header http.Header
-	known  func()             // gives back the place among the sockets whose caller is not known
+	known  func()             // leaves those whose caller is not known
 	drop   context.CancelFunc // ends the connection without a word
 	stop   context.CancelFunc // ends the operations
 
@@ -86,13 +86,6 @@ type liveOperation struct{ cancel context.CancelFunc }
 
 // serveSocket upgrades and serves a connection until it ends. Nothing of it is left running when it returns.
 func (s *Server) serveSocket(w http.ResponseWriter, r *http.Request) {
-	release, ok := s.pending.enter("")
-	if !ok {
-		s.metrics.limit("pending_sockets")
-		s.refuse(w, r, problem.New(problem.Unavailable, "Too many connections are waiting for their credential."))
-		return
-	}
-	defer release()
 	s.hijacked.Add(1)
 	defer s.hijacked.Done()
 	conn, err := websocket.Accept(w, r, &websocket.AcceptOptions{
@@ -111,7 +104,12 @@ func (s *Server) serveSocket(w http.ResponseWriter, r *http.Request) {
 	defer drop()
 	operations, stop := context.WithCancel(ctx)
 	defer stop()
-	c := &socket{server: s, conn: conn, header: r.Header, known: release, drop: drop, stop: stop, live: map[string]*liveOperation{}}
+	known, full := s.pending.enter(drop)
+	defer known()
+	if full {
+		s.metrics.limit("pending_sockets")
+	}
+	c := &socket{server: s, conn: conn, header: r.Header, known: known, drop: drop, stop: stop, live: map[string]*liveOperation{}}
 	defer context.AfterFunc(s.draining, c.leave)()
 	if conn.Subprotocol() != socketSubprotocol {
 		c.close(closeBadSubprotocol, "Subprotocol not acceptable")

@@ -338,19 +338,24 @@ func TestHalfOpenSockets(t *testing.T) {
 	}
 }
 
-func TestPendingSocketsAreCapped(t *testing.T) {
+// TestSilentSocketsShutNobodyOut opens more connections than may wait: the oldest of those that say nothing go.
+func TestSilentSocketsShutNobodyOut(t *testing.T) {
 	t.Parallel()
-	w := setup(t, func(c *Config) { c.Limits.PendingSockets = 1 })
-	first := w.dial(t, socketSubprotocol, nil)
-	first.send(`{"type":"ping"}`)
-	first.expect(`{"type":"pong"}`)
-	_, resp, err := websocket.Dial(t.Context(), "ws"+strings.TrimPrefix(w.url, "http")+"/graphql", &websocket.DialOptions{Subprotocols: []string{socketSubprotocol}})
-	if err == nil || resp.StatusCode != http.StatusServiceUnavailable {
-		t.Fatalf("a second socket without a caller: %v %v", resp, err)
+	w := setup(t, func(c *Config) { c.Limits.PendingSockets = 3 })
+	silent := make([]*client, 5)
+	for i := range silent {
+		silent[i] = w.dial(t, socketSubprotocol, nil)
 	}
-	first.send(`{"type":"connection_init","payload":{"authorization":%q}}`, tokenAlice)
-	first.expect(`{"type":"connection_ack"}`)
-	w.connect(t, tokenAlice)
+	for _, c := range silent[:2] {
+		if _, _, err := c.conn.Read(t.Context()); err == nil || websocket.CloseStatus(err) != -1 {
+			t.Errorf("one of the oldest is still there: %v", err)
+		}
+	}
+	w.connect(t, tokenAlice) // makes the third go
+	w.connect(t, tokenBob)   // finds the place that the one before has left
+	last := silent[4]
+	last.send(`{"type":"connection_init","payload":{"authorization":%q}}`, tokenAlice)
+	last.expect(`{"type":"connection_ack"}`)
 }
 
 func FuzzParseMessage(f *testing.F) {
