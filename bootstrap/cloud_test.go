@@ -39,6 +39,7 @@ type cloud struct {
 
 type cloudMachine struct {
 	id       string
+	second   string // a machine that a double order brought
 	hidden   bool
 	released bool
 }
@@ -130,6 +131,9 @@ func (c *client) Machines(ctx context.Context) (all []*model.Machine, err error)
 			if !m.hidden && !m.released {
 				all = append(all, &model.Machine{ID: m.id, Kind: model.VPS})
 			}
+			if m.second != "" {
+				all = append(all, &model.Machine{ID: m.second, Kind: model.VPS})
+			}
 		}
 	})
 	return all, err
@@ -166,6 +170,9 @@ func (c *client) Claims(ctx context.Context) (all []provider.OwnedMachine, err e
 			if !m.hidden && !m.released {
 				all = append(all, provider.OwnedMachine{OperationID: op, MachineID: m.id})
 			}
+			if m.second != "" {
+				all = append(all, provider.OwnedMachine{OperationID: op, MachineID: m.second})
+			}
 		}
 	})
 	return all, err
@@ -187,6 +194,9 @@ func (c *client) Release(ctx context.Context, op, machineID string) error {
 	return c.do(ctx, "release", func() {
 		if m := c.machines[op]; m != nil && m.id == machineID && !m.released {
 			m.released = true
+			c.released++
+		} else if m != nil && m.second == machineID {
+			m.second = ""
 			c.released++
 		}
 	})

@@ -65,7 +65,7 @@ func placeOfOrphan(o *model.Orphan) place {
 // ReleaseMachine has an orphan given back to its provider, on the word of a caller who holds compute:providers:manage on its account. The
 // machine is reserved from then on, so that nobody makes it a host meanwhile; it is given back within seconds, or as soon as the provider
 // lets it. UNAUTHENTICATED, INVALID_INPUT (also when the machine is not the orphan's), FORBIDDEN, NOT_FOUND, or INVALID_STATE when it is
-// not at the provider or has an owner again. Idempotent.
+// not at the provider, has an owner again, or was seen when the account may have been another project. Idempotent.
 func (s *Service) ReleaseMachine(ctx context.Context, in model.ReleaseMachineInput) (*model.ReleaseMachinePayload, error) {
 	actor, err := s.Authz.Authenticated(ctx)
 	if err != nil {
@@ -86,14 +86,14 @@ func (s *Service) ReleaseMachine(ctx context.Context, in model.ReleaseMachineInp
 		check.issues.Add("machineId", "must be the orphan's machine")
 		return nil, check.err()
 	}
-	key, err := s.orphanKey(ctx, found)
+	at, key, err := s.orphanNow(ctx, found)
 	if err != nil {
 		return nil, err
 	}
 	// Whether somebody owns the machine does not stop at the tenants that the caller sees.
 	all := postgres.WithScope(ctx, postgres.AllTenants())
 	err = s.DB.RunInTx(all, func(ctx context.Context, tx bun.Tx) error {
-		found, err = askRelease(ctx, tx, found.ID, key, actor.Subject)
+		found, err = s.askRelease(ctx, tx, at, found.ID, key, actor.Subject)
 		return err
 	})
 	if err != nil {
@@ -122,29 +122,25 @@ func (s *Service) findOrphan(ctx context.Context, tenantID, orphanID string) (*o
 
 func noOrphan() error { return problem.New(problem.NotFound, "There is no such orphan.") }
 
-// orphanKey names the machine as reservations do; empty for one that cannot be reserved.
-func (s *Service) orphanKey(ctx context.Context, o *orphan) (string, error) {
+// orphanNow gives what the orphan's account is now, and names the machine as reservations do; empty for one that cannot be reserved.
+func (s *Service) orphanNow(ctx context.Context, o *orphan) (at sweptAt, key string, err error) {
+	at.AccountID = o.AccountID
 	account, err := s.Accounts.Account(ctx, s.DB.DB, o.TenantID, o.AccountID)
 	if err != nil {
-		return "", err
+		return at, "", err
+	}
+	if at.Stamp, err = s.Accounts.Stamp(ctx, s.DB.DB, account); err != nil {
+		return at, "", err
 	}
 	client, err := s.Accounts.Open(ctx, account)
 	if err != nil {
-		return "", provider.Problem(account.Provider, err)
+		return at, "", provider.Problem(account.Provider, err)
 	}
-	b, ok := client.(provider.Bootstrapper)
-	if !ok {
-		return "", nil
-	}
-	key, err := b.MachineKey(o.MachineID)
-	if err != nil {
-		return "", nil //nolint:nilerr // nobody can reserve what has no key
-	}
-	return key, nil
+	return at, keyOf(client, o.MachineID), nil
 }
 
 // askRelease writes the person's word down, unless the machine has an owner by now.
-func askRelease(ctx context.Context, tx bun.Tx, orphanID, key, subject string) (*orphan, error) {
+func (s *Service) askRelease(ctx context.Context, tx bun.Tx, at sweptAt, orphanID, key, subject string) (*orphan, error) {
 	o, err := lockOrphan(ctx, tx, orphanID)
 	if err != nil {
 		return nil, err
@@ -160,8 +156,10 @@ func askRelease(ctx context.Context, tx bun.Tx, orphanID, key, subject string) (
 		return nil, problem.New(problem.InvalidState, "The provider does not have the machine.").With("kind", o.Kind)
 	case o.ResolvedAt != nil:
 		return nil, owned()
+	case !o.seenAs(at.Stamp):
+		return nil, problem.New(problem.InvalidState, "%s", messageOf(errElsewhere))
 	}
-	free, err := unowned(ctx, tx, sweptAt{AccountID: o.AccountID}, []claimedMachine{{OwnedMachine: provider.OwnedMachine{
+	free, err := s.unowned(ctx, tx, at, []claimedMachine{{OwnedMachine: provider.OwnedMachine{
 		OperationID: deref(o.OperationID), MachineID: o.MachineID,
 	}, Key: key}})
 	if err != nil {

@@ -15,6 +15,7 @@ import (
 	"better/compute/internal/id"
 	"better/compute/internal/input"
 	"better/compute/internal/postgres"
+	"better/compute/internal/problem"
 	"better/compute/model"
 	"better/compute/provider"
 )
@@ -29,7 +30,13 @@ type orphan struct {
 	ReleaseAt      *time.Time `bun:"release_at"`
 	ReleaseAttempt int        `bun:"release_attempt"`
 	ReleaseError   string     `bun:"release_error"`
+
+	// AccountStamp is that of the account when it last showed the machine so; empty where the version before wrote the row.
+	AccountStamp string `bun:"account_stamp"`
 }
+
+// seenAs reports whether the account may be the project that the machine was seen in.
+func (o *orphan) seenAs(stamp string) bool { return o.AccountStamp == "" || o.AccountStamp == stamp }
 
 const orphanColumns = "o.id, o.tenant_id, o.account_id, o.kind, o.machine_id, o.operation_id, o.bootstrap_id, o.host_id, o.price, " +
 	"o.first_seen_at, o.last_seen_at, o.resolved_at"
@@ -124,36 +131,83 @@ type claimedMachine struct {
 	Key string
 }
 
-// sweptAt says of which account the provider was asked, when, and for how long its lists, and what was just being done, may be behind.
+// sweptAt says of which account, and as what, the provider was asked, when, and for how long its lists, and what was just being done, may
+// be behind.
 type sweptAt struct {
 	AccountID string
+	Stamp     string
 	Began     time.Time
 	Lag       time.Duration
 }
 
-// unowned finds those of the machines that belong to nobody: no run that is live or ended just now carries the operation id, no host came of
-// one, and nobody has reserved the machine. A machine whose run went through another account that is still there is that account's to tell
-// of. The run is the one that ordered the machine, where it is known.
-func unowned(ctx context.Context, idb bun.IDB, s sweptAt, machines []claimedMachine) ([]*model.Orphan, error) {
+// unownedMachine is a machine that belongs to nobody, with the account that it was ordered through, where that is another one.
+type unownedMachine struct {
+	model.Orphan
+
+	OrderedThrough *string `bun:"ordered_through"`
+	OrderTenant    string  `bun:"order_tenant"`
+	OrderStamp     string  `bun:"order_stamp"`
+}
+
+// unowned finds those of the machines that belong to nobody: no run that is live or ended just now has it, no host is it, and nobody has
+// reserved it but an orphan of the account that is given back. That the run of its operation has another machine makes it no less of an orphan: it is a second one. A run that has none yet, or
+// gives back what it ordered, has whatever carries its operation. A machine that was ordered through another account is that account's to
+// tell of, as long as that is what it was at the order. The run is the one that ordered the machine, where it is known.
+func (d Deps) unowned(ctx context.Context, idb bun.IDB, s sweptAt, machines []claimedMachine) ([]*model.Orphan, error) {
+	found, err := selectUnowned(ctx, idb, s, machines)
+	if err != nil {
+		return nil, err
+	}
+	var ours []*model.Orphan
+	for _, m := range found {
+		others, err := d.toldElsewhere(ctx, idb, m)
+		if err != nil {
+			return nil, err
+		}
+		if !others {
+			m.Kind = model.OrphanNotOurs
+			ours = append(ours, &m.Orphan)
+		}
+	}
+	return ours, nil
+}
+
+// toldElsewhere reports whether the account that the machine was ordered through is there and shows the project of the order.
+func (d Deps) toldElsewhere(ctx context.Context, idb bun.IDB, m *unownedMachine) (bool, error) {
+	if m.OrderedThrough == nil {
+		return false, nil
+	}
+	account, err := d.Accounts.Account(ctx, idb, m.OrderTenant, *m.OrderedThrough)
+	if problem.Is(err, problem.NotFound) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	stamp, err := d.Accounts.Stamp(ctx, idb, account)
+	return m.OrderStamp == "" || m.OrderStamp == stamp, err
+}
+
+func selectUnowned(ctx context.Context, idb bun.IDB, s sweptAt, machines []claimedMachine) ([]*unownedMachine, error) {
 	operations, ids, keys := make([]string, len(machines)), make([]string, len(machines)), make([]string, len(machines))
 	for i, m := range machines {
 		operations[i], ids[i], keys[i] = m.OperationID, m.MachineID, m.Key
 	}
-	var found []*model.Orphan
+	var found []*unownedMachine
 	err := idb.NewRaw(`
-		SELECT m.machine_id, m.operation_id, b.id AS bootstrap_id, nullif(b.order_intent -> 'price', 'null') AS price
+		SELECT m.machine_id, m.operation_id, b.id AS bootstrap_id, nullif(b.order_intent -> 'price', 'null') AS price,
+			nullif(b.account_id, ?4) AS ordered_through, coalesce(b.tenant_id, '') AS order_tenant,
+			coalesce(b.order_intent ->> 'accountStamp', '') AS order_stamp
 		FROM unnest(?0::text[], ?1::text[], ?2::text[]) AS m (operation_id, machine_id, machine_key)
 		LEFT JOIN bootstraps AS b ON b.operation_id = m.operation_id
-		WHERE (b.id IS NULL OR b.live_account_id IS NULL AND b.updated_at <= ?3
-				AND (b.account_id = ?4 OR NOT EXISTS (SELECT FROM provider_accounts AS p WHERE p.id = b.account_id)))
-			AND NOT EXISTS (SELECT FROM hosts AS h WHERE h.bootstrap_id = b.id AND (h.removed_at IS NULL OR h.removed_at > ?3))
-			AND NOT EXISTS (SELECT FROM machine_reservations AS r WHERE r.machine_key = m.machine_key)`,
+		WHERE (b.id IS NULL OR b.live_account_id IS NULL AND b.updated_at <= ?3 OR b.status <> 'failed' AND b.machine_id <> m.machine_id)
+			AND NOT EXISTS (SELECT FROM hosts AS h
+				WHERE h.bootstrap_id = b.id AND h.machine_id = m.machine_id AND (h.removed_at IS NULL OR h.removed_at > ?3))
+			AND NOT EXISTS (SELECT FROM machine_reservations AS r WHERE r.machine_key = m.machine_key
+				AND NOT EXISTS (SELECT FROM orphans AS o WHERE o.id = r.orphan_id AND o.account_id = ?4))`,
 		pgdialect.Array(operations), pgdialect.Array(ids), pgdialect.Array(keys), s.before(), s.AccountID).Scan(ctx, &found)
 	if err != nil && !errors.Is(err, sql.ErrNoRows) {
 		return nil, failed("looking for machines without an owner", err)
-	}
-	for _, o := range found {
-		o.Kind = model.OrphanNotOurs
 	}
 	return found, nil
 }
@@ -183,15 +237,16 @@ func vanished(ctx context.Context, idb bun.IDB, s sweptAt, listed []string) ([]*
 }
 
 // keepOrphans writes down what a sweep found: an orphan that is open already was seen once more. One that was not found again has an owner by
-// now, or is gone, unless the list may just have left it out; one that is being given back is left to that.
-func keepOrphans(ctx context.Context, tx bun.IDB, s sweptAt, tenantID string, found []*model.Orphan, listed []string) error {
+// now, or is gone, unless the list may just have left it out; one that is being given back is left to that. A machine that cost money in what
+// the account was before stays open until the account shows it again.
+func keepOrphans(ctx context.Context, tx bun.IDB, s sweptAt, tenantID string, found []*model.Orphan, machines []claimedMachine, listed []string) error {
 	slices.SortFunc(found, func(a, b *model.Orphan) int { return strings.Compare(a.MachineID, b.MachineID) }) // two sweeps never wait in a circle
 	for _, o := range found {
 		o.ID, o.TenantID, o.AccountID = id.New(orphanPrefix), tenantID, s.AccountID
 		o.FirstSeenAt, o.LastSeenAt = model.NewTime(s.Began), model.NewTime(s.Began)
-		_, err := tx.NewInsert().Model(o).
+		_, err := tx.NewInsert().Model(o).Value("account_stamp", "?", s.Stamp).
 			On("CONFLICT (account_id, kind, machine_id) WHERE resolved_at IS NULL DO UPDATE").
-			Set("last_seen_at = greatest(orphan.last_seen_at, excluded.last_seen_at)").Exec(ctx)
+			Set("last_seen_at = greatest(orphan.last_seen_at, excluded.last_seen_at)").Set("account_stamp = excluded.account_stamp").Exec(ctx)
 		if _, gone := postgres.ForeignKeyViolation(err); gone {
 			return nil // with its account
 		}
@@ -199,9 +254,14 @@ func keepOrphans(ctx context.Context, tx bun.IDB, s sweptAt, tenantID string, fo
 			return failed("writing an orphan", err)
 		}
 	}
+	shown := make([]string, len(machines))
+	for i, m := range machines {
+		shown[i] = m.MachineID
+	}
 	_, err := tx.NewRaw(`UPDATE orphans SET resolved_at = now()
 		WHERE account_id = ? AND resolved_at IS NULL AND release_asked_at IS NULL AND last_seen_at < ?
-			AND (machine_id = ANY (?::text[]) OR last_seen_at < ?)`,
-		s.AccountID, s.Began, pgdialect.Array(listed), s.before()).Exec(ctx)
+			AND (machine_id = ANY (?::text[]) OR last_seen_at < ?)
+			AND (kind = ? OR account_stamp IN ('', ?) OR machine_id = ANY (?::text[]))`,
+		s.AccountID, s.Began, pgdialect.Array(listed), s.before(), model.OrphanNotThere, s.Stamp, pgdialect.Array(shown)).Exec(ctx)
 	return failed("resolving orphans", err)
 }

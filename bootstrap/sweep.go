@@ -48,18 +48,18 @@ func (r *Reconciler) sweepAccount(ctx context.Context, account *model.ProviderAc
 	if err := r.DB.NewRaw("SELECT now()").Scan(ctx, &at.Began); err != nil {
 		return failed("reading the time", err)
 	}
-	stamp, err := r.Accounts.Stamp(ctx, r.DB.DB, account)
-	if err != nil {
+	var err error
+	if at.Stamp, err = r.Accounts.Stamp(ctx, r.DB.DB, account); err != nil {
 		return err
 	}
 	manifest, _ := r.Accounts.Manifest(account.Provider)
 	at.Lag = manifest.ListLag + r.Timing.ListMargin
-	machines, listed, err := r.survey(provideraccount.AtStamp(ctx, stamp), account)
+	machines, listed, err := r.survey(provideraccount.AtStamp(ctx, at.Stamp), account)
 	if err != nil || machines == nil {
 		return r.unswept(ctx, account, err)
 	}
 	return r.DB.RunInTx(ctx, func(ctx context.Context, tx bun.Tx) error {
-		notOurs, err := unowned(ctx, tx, at, machines)
+		notOurs, err := r.unowned(ctx, tx, at, machines)
 		if err != nil {
 			return err
 		}
@@ -67,7 +67,7 @@ func (r *Reconciler) sweepAccount(ctx context.Context, account *model.ProviderAc
 		if err != nil {
 			return err
 		}
-		return keepOrphans(ctx, tx, at, account.TenantID, append(notOurs, notThere...), listed)
+		return keepOrphans(ctx, tx, at, account.TenantID, append(notOurs, notThere...), machines, listed)
 	})
 }
 
@@ -148,7 +148,15 @@ func (r *Reconciler) releaseOrphan(ctx context.Context, o *orphan) error {
 	if err != nil {
 		return fmt.Errorf("reading the account of an orphan: %w", err)
 	}
-	err = r.giveOrphanBack(ctx, account, o)
+	stamp, err := r.Accounts.Stamp(ctx, r.DB.DB, account)
+	if err != nil {
+		return err
+	}
+	if o.seenAs(stamp) {
+		err = r.giveOrphanBack(provideraccount.AtStamp(ctx, stamp), account, o)
+	} else {
+		err = errElsewhere
+	}
 	r.fault("releasing.released")
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -166,6 +174,9 @@ func (r *Reconciler) releaseOrphan(ctx context.Context, o *orphan) error {
 	_, err = writeOrphan(ctx, r.DB.DB, o.ID, fields{"release_at": fromNow(wait), "release_error": printable(classed(err).Message, maxMessage)})
 	return err
 }
+
+// errElsewhere ends with the account's way back to the project of the machine, where the sweep sees it again.
+var errElsewhere error = provider.Errorf(provider.Conflict, "The account was changed since it showed the machine, and may be another project now.")
 
 var errStillThere error = provider.Errorf(provider.Conflict, "The provider still shows the machine.")
 

@@ -2,6 +2,7 @@ package bootstrap
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -375,4 +376,125 @@ func TestOrphansPage(t *testing.T) {
 	wantCode(t, err, problem.Forbidden)
 	_, err = b.service.Orphans(t.Context(), OrphansInput{TenantID: tenant})
 	wantCode(t, err, problem.Unauthenticated)
+}
+
+// giveBack does what is due of releases.
+func (b *bench) giveBack() {
+	b.t.Helper()
+	b.exec("UPDATE orphans SET release_at = now() WHERE release_at IS NOT NULL")
+	if err := b.rec.releaseOrphans(b.t.Context()); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// The second machine of an operation is nobody's, however well its run does with the first.
+func TestSweepFindsDoubleOrders(t *testing.T) {
+	t.Parallel()
+	b := setup(t, model.ClaimLabel)
+	runID := b.start(b.offer("k"))
+	b.driveToStatus(runID, model.Installed)
+	first, order := *b.row(runID).MachineID, b.cloud.machines[b.row(runID).OperationID]
+	b.cloud.change(func() { order.second = "m-second" })
+	b.sweepNow()
+	equal(t, "orphans while the run is live", b.orphans(), []string{"not-ours m-second"})
+	b.joinAs(runID, first)
+	b.sweepNow()
+	equal(t, "orphans of a run that joined", b.orphans(), []string{"not-ours m-second"})
+	if o := b.orphan(); deref(o.BootstrapID) != runID {
+		t.Errorf("the orphan is %+v", o)
+	}
+
+	if _, err := b.service.ReleaseMachine(b.ctx, release(b.orphan())); err != nil {
+		t.Fatal(err)
+	}
+	b.giveBack()
+	equal(t, "orphans", b.orphans(), []string{})
+	if order.second != "" || order.released {
+		t.Error("the host's machine was given back, or the second was not")
+	}
+	b.exec("INSERT INTO orphans (id, tenant_id, account_id, kind, machine_id, operation_id) VALUES ('orph_01jz0000000000000000000000', ?, ?, 'not-ours', ?, ?)",
+		tenant, b.account, first, b.row(runID).OperationID)
+	_, err := b.service.ReleaseMachine(b.ctx, model.ReleaseMachineInput{TenantID: tenant, OrphanID: "orph_01jz0000000000000000000000", MachineID: first})
+	wantCode(t, err, problem.InvalidState)
+}
+
+// A person who names a wrong machine does not hide the right one.
+func TestSweepFindsWhatAWrongWordLeft(t *testing.T) {
+	t.Parallel()
+	b, runID := uncertainRun(t, true)
+	b.cloud.change(func() { b.cloud.boxes = []string{"another"} })
+	wrong := "another"
+	if _, err := b.service.ResolveClaim(b.ctx, model.ResolveClaimInput{TenantID: tenant, BootstrapID: runID, MachineID: &wrong}); err != nil {
+		t.Fatal(err)
+	}
+	b.driveToStatus(runID, model.Installed)
+	b.joinAs(runID, wrong)
+	order := b.cloud.machines[b.row(runID).OperationID]
+	b.cloud.change(func() { order.hidden = false })
+	b.sweepNow()
+	equal(t, "orphans", b.orphans(), []string{"not-ours " + order.id})
+}
+
+// An account that became another project can say nothing about the machines of the one that it was.
+func TestOrphanOutlivesItsAccountsProject(t *testing.T) {
+	t.Parallel()
+	for _, asked := range []bool{false, true} {
+		b := setup(t, model.ClaimToken)
+		machineID := b.lose()
+		b.sweepNow()
+		in := release(b.orphan())
+		order := b.cloud.machines[*b.orphan().OperationID]
+		if asked {
+			if _, err := b.service.ReleaseMachine(b.ctx, in); err != nil {
+				t.Fatal(err)
+			}
+		}
+		b.exec("UPDATE provider_accounts SET version = version + 1")
+		b.cloud.change(func() { order.hidden = true }) // it is in the former project
+		b.giveBack()
+		b.exec("UPDATE orphans SET last_seen_at = last_seen_at - interval '1 day'")
+		b.sweepNow()
+		equal(t, "orphans", b.orphans(), []string{"not-ours " + machineID})
+		equal(t, "releases", b.cloud.count("release"), 0)
+		if !asked {
+			_, err := b.service.ReleaseMachine(b.ctx, in)
+			wantCode(t, err, problem.InvalidState)
+		}
+
+		// Back in that project, it is seen and given back.
+		b.exec("UPDATE provider_accounts SET version = version + 1")
+		b.cloud.change(func() { order.hidden = false })
+		b.sweepNow()
+		if _, err := b.service.ReleaseMachine(b.ctx, in); err != nil {
+			t.Fatal(err)
+		}
+		b.giveBack()
+		equal(t, "orphans, leaked", []int{len(b.orphans()), b.cloud.leaked(nil)}, []int{0, 0})
+	}
+}
+
+// Two accounts of one project show its machines; the one that a run went through tells of them, unless it is another project by now.
+func TestSweepTellsOfWhatAnotherAccountLeft(t *testing.T) {
+	t.Parallel()
+	b := setup(t, model.ClaimToken)
+	runID := b.start(b.offer("k"))
+	b.driveToStatus(runID, model.Installed)
+	b.joinAs(runID, *b.row(runID).MachineID)
+	b.exec("UPDATE hosts SET removed_at = now() WHERE bootstrap_id = ?", runID)
+	b.exec("DELETE FROM machine_reservations WHERE bootstrap_id = ?", runID)
+	second := b.secondAccount()
+	through := func() (accounts []string) {
+		t.Helper()
+		b.exec("DELETE FROM orphans")
+		b.sweepNow()
+		if err := b.db.NewRaw("SELECT account_id FROM orphans").Scan(t.Context(), &accounts); err != nil {
+			t.Fatal(err)
+		}
+		return accounts
+	}
+	equal(t, "told through", through(), []string{b.account})
+	b.exec("UPDATE provider_accounts SET version = version + 1 WHERE id = ?", b.account)
+	if accounts := through(); !slices.Contains(accounts, second) {
+		t.Errorf("once the account of the run was changed, it is told through %v, not through %s", accounts, second)
+	}
 }

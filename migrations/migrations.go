@@ -25,4 +25,5 @@ var losses = map[string]string{
 	"0008_keys":                 "the key of cursors: lists that are being read have to be read anew",
 	"0009_row_security":         "the wall between tenants in the database",
 	"0010_operations":           "all orphans, what was found by checks of accounts, and which run a run retries",
+	"0011_orphan_account":       "nothing; an orphan of an account that became another project counts as gone",
 }

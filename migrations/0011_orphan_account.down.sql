@@ -1,0 +1,1 @@
+ALTER TABLE orphans DROP COLUMN account_stamp;
