@@ -14,6 +14,7 @@ import (
 	"log/slog"
 	"mime"
 	"net/http"
+	"strings"
 	"time"
 
 	"better/compute/authz"
@@ -41,6 +42,19 @@ type Service struct {
 // items wraps a list, so that an answer is always an object.
 type items[T any] struct {
 	Items []T `json:"items"`
+}
+
+// Cost is what a call of the path takes from its caller's points, as the same costs in GraphQL: a whole list counts as a page of the
+// longest, and a live call of a provider takes 50 more.
+func Cost(path string) int {
+	switch strings.TrimPrefix(path, "/api/compute/providerAccounts/") {
+	case "list":
+		return 100
+	case "offers":
+		return 51
+	default:
+		return 1
+	}
 }
 
 // Handler serves POST /api/compute/providerAccounts/<method> and GET /api/compute/openapi.json. The caller's actor and

@@ -51,7 +51,7 @@ type Limits struct {
 	StreamsPerTenant  int // running subscriptions in one tenant, of all its callers
 	PendingSockets    int // open WebSockets whose caller is not known yet; the oldest makes room for one more
 
-	PointsPerSecond       int // of cost, that one caller gets back; a REST call takes one
+	PointsPerSecond       int // of cost, that one caller gets back
 	PointsAtMost          int // that one caller can save up
 	TenantPointsPerSecond int // the same for all callers of one tenant
 	TenantPointsAtMost    int

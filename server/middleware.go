@@ -230,12 +230,16 @@ func (s *Server) readBody(next http.Handler) http.Handler {
 	})
 }
 
-// chargeCall takes one point for a call of the REST interface.
+// chargeCall takes the points of a call of the REST interface.
 func (s *Server) chargeCall(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body) // of readBody, in memory
 		r.Body = io.NopCloser(bytes.NewReader(body))
-		if err := s.quota.charge(r.Context(), 1, tenantsOfBody(body)); err != nil {
+		cost := 1
+		if s.deps.CallCost != nil {
+			cost = s.deps.CallCost(r.URL.Path)
+		}
+		if err := s.quota.charge(r.Context(), cost, tenantsOfBody(body)); err != nil {
 			s.metrics.limit(ruleOf(err))
 			s.refuse(w, r, err)
 			return

@@ -39,6 +39,7 @@ type Deps struct {
 	Schema       graphql.ExecutableSchema
 	Authenticate Authenticator
 	REST         http.Handler                    // under /api/compute, with the actor in the context
+	CallCost     func(path string) int           // of a REST call, in points; nil: one each
 	Console      http.Handler                    // at / and below, with a content policy of its own; nil: a page that says what this is
 	Ready        func(ctx context.Context) error // whether requests can be served now
 	Metrics      *prometheus.Registry            // what /metrics shows, and where the server's own go

@@ -236,7 +236,7 @@ func (a *app) wireServer(metrics *prometheus.Registry, runs *bootstrap.Service, 
 		return err
 	}
 	a.api, err = server.New(server.Deps{
-		Schema: schema, Authenticate: callers.Authenticate, REST: shim.Handler(), Console: pages,
+		Schema: schema, Authenticate: callers.Authenticate, REST: shim.Handler(), CallCost: rest.Cost, Console: pages,
 		Ready: a.isReady, Metrics: metrics, Log: a.log, Config: a.config.serverConfig(), Belongs: a.belongs,
 		AfterEnd: a.decider.AfterEnd,
 	})

@@ -1,0 +1,19 @@
+package rest_test
+
+import (
+	"testing"
+
+	"better/compute/rest"
+)
+
+func TestCost(t *testing.T) {
+	t.Parallel()
+	for path, want := range map[string]int{
+		"/api/compute/providerAccounts/get": 1, "/api/compute/providerAccounts/list": 100, "/api/compute/providerAccounts/offers": 51,
+		"/api/compute/openapi.json": 1, "/api/compute/list": 1,
+	} {
+		if got := rest.Cost(path); got != want {
+			t.Errorf("%s costs %d, want %d", path, got, want)
+		}
+	}
+}
