@@ -202,6 +202,7 @@ func TestTokensOfTheOperator(t *testing.T) {
 		{"token", "create"},
 		{"token", "create", "--service", "A B"},
 		{"token", "create", "--service", "x", "--expires", "-1h"},
+		{"token", "create", "--service", "x", "--expires", "0s"},
 		{"token", "create", "--service", "x", "--tenant", ""},
 		{"token", "revoke", token},
 		{"token", "revoke", "tok_00000000000000000000000000"},

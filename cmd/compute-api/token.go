@@ -36,7 +36,7 @@ func tokenCreateCommand(path *string) *cobra.Command {
 			if cmd.Flags().Changed("tenant") {
 				in.TenantID = &tenant
 			}
-			if expires != 0 {
+			if cmd.Flags().Changed("expires") {
 				end := model.NewTime(time.Now().Add(expires))
 				in.ExpiresAt = &end
 			}
