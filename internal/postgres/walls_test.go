@@ -122,6 +122,12 @@ func TestCheckWallsFindsAHole(t *testing.T) {
 		"ALTER TABLE secrets NO FORCE ROW LEVEL SECURITY": "ALTER TABLE secrets FORCE ROW LEVEL SECURITY",
 		"ALTER POLICY tenants ON hosts TO PUBLIC":         "ALTER POLICY tenants ON hosts TO compute_app",
 		"CREATE TABLE more (tenant_id text)":              "DROP TABLE more",
+		"CREATE TABLE more_of_anybody (id text)":          "DROP TABLE more_of_anybody",
+		// Those without a tenant of their own, and what goes around the tables.
+		"ALTER TABLE role_bindings DISABLE ROW LEVEL SECURITY":         "ALTER TABLE role_bindings ENABLE ROW LEVEL SECURITY",
+		"ALTER TABLE bootstrap_transitions DISABLE ROW LEVEL SECURITY": "ALTER TABLE bootstrap_transitions ENABLE ROW LEVEL SECURITY",
+		"CREATE POLICY oops ON pools TO compute_app USING (true)":      "DROP POLICY oops ON pools",
+		"CREATE VIEW all_pools AS SELECT * FROM pools":                 "DROP VIEW all_pools",
 	} {
 		for _, step := range []struct {
 			statement string
