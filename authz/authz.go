@@ -160,9 +160,13 @@ const (
 	denied
 )
 
-// decide walks from the object up to the fleet. One deny anywhere beats every grant.
+// decide walks from the object up to the fleet. One deny anywhere beats every grant, but who administers the fleet answers to nobody below
+// it in that: else any tenant's administrator could keep them from putting the tenant right.
 func decide(held []bindingsOf, p Permission, o Object) decision {
 	if !decides {
+		return granted
+	}
+	if p == IAMManage && o != Fleet() && administersFleet(held) {
 		return granted
 	}
 	result := undecided

@@ -27,8 +27,9 @@ type bindingsOf struct {
 
 // grant holds the role as it was defined when the binding was read, so that no change of the role meets another time's bindings.
 type grant struct {
-	role   *role // nil: it does not exist
-	effect model.BindingEffect
+	role       *role // nil: it does not exist
+	effect     model.BindingEffect
+	itemTenant string // whose the object is, when that is an item that was there
 }
 
 // on says what the bindings on that very object say about the permission.

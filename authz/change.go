@@ -2,8 +2,6 @@ package authz
 
 import (
 	"context"
-	"maps"
-	"slices"
 
 	"github.com/uptrace/bun"
 
@@ -72,34 +70,4 @@ func (d *Decider) changeUnderLock(ctx context.Context, actor Actor, c policyChan
 		return err
 	})
 	return changed, lack, err
-}
-
-// lacksToGive finds what the caller does not hold of the permissions, on the object or on anything below it.
-func lacksToGive(ctx context.Context, idb bun.IDB, held []bindingsOf, at place, permissions []Permission) (*shortfall, error) {
-	for _, p := range permissions {
-		if decide(held, p, at.decided) != granted {
-			return &shortfall{p, at.named}, nil
-		}
-	}
-	return deniedBelow(ctx, idb, held, at.named, permissions)
-}
-
-// deniedBelow finds an object below that one on which the caller is denied one of the permissions.
-func deniedBelow(ctx context.Context, idb bun.IDB, held []bindingsOf, above Object, permissions []Permission) (*shortfall, error) {
-	for _, h := range held {
-		for _, name := range slices.Sorted(maps.Keys(h.grants)) {
-			i := slices.IndexFunc(permissions, func(p Permission) bool { return h.on(name, p) == denied })
-			if i < 0 {
-				continue
-			}
-			at, err := locate(ctx, idb, name)
-			if err != nil {
-				return nil, err
-			}
-			if at.named.isBelow(above) {
-				return &shortfall{permissions[i], at.named}, nil
-			}
-		}
-	}
-	return nil, nil
 }

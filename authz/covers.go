@@ -35,18 +35,14 @@ func (d *Decider) uncovered(ctx context.Context, idb bun.IDB, held []bindingsOf,
 	if err != nil {
 		return nil, err
 	}
-	given := read.bindings[s].grants
-	for _, name := range slices.Sorted(maps.Keys(given)) {
-		at, err := locate(ctx, idb, name)
-		if err != nil {
-			return nil, err
-		}
-		for _, g := range given[name] {
+	given, limit := read.bindings[s], newCeiling(held)
+	for _, name := range slices.Sorted(maps.Keys(given.grants)) {
+		for _, g := range given.grants[name] {
 			if g.effect != model.Allow {
 				continue
 			}
-			if lack, err := lacksToGive(ctx, idb, held, at, g.role.permissions()); err != nil || lack != nil {
-				return lack, err
+			if lack := limit.lacks(given.place(name), g.role.permissions()); lack != nil {
+				return lack, nil
 			}
 		}
 	}

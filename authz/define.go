@@ -104,7 +104,7 @@ func lacksToDefine(ctx context.Context, idb bun.IDB, held []bindingsOf, role mod
 	if err != nil {
 		return nil, err
 	}
-	return lacksToGive(ctx, idb, held, place{named: Fleet(), decided: Fleet()}, given)
+	return newCeiling(held).lacks(placed(Fleet(), ""), given), nil
 }
 
 // define writes the role and its audit row, under the lock.

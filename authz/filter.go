@@ -41,8 +41,12 @@ func (d *Decider) Filter(ctx context.Context, p Permission, tenantID string, kin
 	return f, nil
 }
 
-// items are the ids of the kind on which the bindings, by themselves, come to that decision.
+// items are the ids of the kind on which the bindings, by themselves, come to that decision. None is denied to whom decide hears no
+// denial below the fleet for.
 func items(held []bindingsOf, p Permission, kind Kind, want decision) []string {
+	if want == denied && p == IAMManage && administersFleet(held) {
+		return nil
+	}
 	found := map[string]decision{}
 	for _, h := range held {
 		for object := range h.grants {

@@ -9,7 +9,8 @@ import (
 )
 
 // GrantRole makes the binding, for a caller who holds compute:iam:manage and, unless the binding denies, every permission of the role, on
-// the object and all below it. INVALID_INPUT (which for a role that is not there lists those that are: any caller may read
+// the object and all below it, and for a tenant's own service compute:iam:manage on that tenant too: the others would else decide
+// whom its administrators may make tokens for. INVALID_INPUT (which for a role that is not there lists those that are: any caller may read
 // them), UNAUTHENTICATED, FORBIDDEN or UNAVAILABLE. Idempotent.
 //
 // An account or pool that does not exist is decided on the fleet, so that a refusal tells nothing about existence. A binding
@@ -86,6 +87,9 @@ func (d *Decider) lacksForBinding(ctx context.Context, idb bun.IDB, held []bindi
 	if decide(held, IAMManage, at.decided) != granted {
 		return &shortfall{IAMManage, at.named}, nil
 	}
+	if owner, owned := tenantOf(c.binding.Subject); owned && c.action == grantAction && decide(held, IAMManage, owner) != granted {
+		return &shortfall{IAMManage, owner}, nil
+	}
 	if !c.gives {
 		return nil, nil
 	}
@@ -93,5 +97,5 @@ func (d *Decider) lacksForBinding(ctx context.Context, idb bun.IDB, held []bindi
 	if err != nil {
 		return nil, err
 	}
-	return lacksToGive(ctx, idb, held, at, r.permissions())
+	return newCeiling(held).lacks(at, r.permissions()), nil
 }

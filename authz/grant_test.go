@@ -46,6 +46,11 @@ func TestWhoMayGrantAndRevoke(t *testing.T) {
 		allow("user:hole", "tenant-admin", "compute-tenant/a"), deny("user:hole", "provider-manager", acct1),
 		allow("user:elsewhere", "tenant-admin", "compute-tenant/a"), deny("user:elsewhere", "provider-manager", acct2),
 		allow("user:fleet-hole", "fleet-admin", "compute-fleet"), deny("user:fleet-hole", "provider-viewer", "compute-tenant/b"),
+		allow("user:shut-out", "fleet-admin", "compute-fleet"), deny("user:shut-out", "tenant-admin", "compute-tenant/b"),
+		deny("user:shut-out", "tenant-admin", acct2),
+		// Administers the fleet without reading it, and reads tenant a all the same.
+		allow("user:fleet-less", "iam-only", "compute-fleet"), allow("user:fleet-less", "provider-viewer", "compute-tenant/a"),
+		allow("user:both", "tenant-admin", "compute-tenant/a"), allow("user:both", "tenant-admin", "compute-tenant/b"),
 		allow("user:dangling", "tenant-admin", missing),
 	}
 	cases := []struct {
@@ -78,12 +83,29 @@ func TestWhoMayGrantAndRevoke(t *testing.T) {
 		{Actor{Subject: "user:hole"}, allow("user:friend", "provider-manager", p1), "", ""},
 		{Actor{Subject: "user:hole"}, deny("user:hole", "provider-manager", acct1), "", "providers:read " + acct1},
 		{Actor{Subject: "user:elsewhere"}, allow("user:friend", "provider-manager", "compute-tenant/a"), "", ""},
-		{Actor{Subject: "user:fleet-hole"}, allow("user:friend", "provider-viewer", "compute-fleet"), "providers:read compute-tenant/b", ""},
+		// Whoever administers the fleet gives what it holds there, and lifts what holds it back below.
+		{Actor{Subject: "user:fleet-hole"}, allow("user:friend", "provider-viewer", "compute-fleet"), "", ""},
 		{Actor{Subject: "user:fleet-hole"}, allow("user:friend", "provider-viewer", "compute-tenant/a"), "", ""},
+		{Actor{Subject: "user:fleet-hole"}, allow("user:friend", "provider-viewer", acct2), "", ""},
+		{Actor{Subject: "user:fleet-hole"}, deny("user:fleet-hole", "provider-viewer", "compute-tenant/b"), "", ""},
+		{Actor{Subject: "user:shut-out"}, allow("user:friend", "fleet-admin", "compute-fleet"), "", ""},
+		{Actor{Subject: "user:shut-out"}, deny("user:shut-out", "tenant-admin", "compute-tenant/b"), "", ""},
+		{Actor{Subject: "user:shut-out"}, deny("user:shut-out", "tenant-admin", acct2), "", ""},
+		{Actor{Subject: "user:fleet-less"}, allow("user:friend", "provider-viewer", "compute-tenant/b"), "providers:read compute-tenant/b", ""},
+		{Actor{Subject: "user:fleet-less"}, allow("user:friend", "provider-viewer", "compute-tenant/a"), "", ""},
+		// What a service of a tenant is bound to is that tenant's affair too.
+		{Actor{Subject: "user:a"}, allow("service:a/ci", "provider-viewer", "compute-tenant/a"), "", ""},
+		{Actor{Subject: "user:a"}, allow("service:ci", "provider-viewer", acct1), "", ""},
+		{Actor{Subject: "user:a"}, allow("service:b/ci", "provider-viewer", "compute-tenant/a"), "iam:manage compute-tenant/b", ""},
+		{Actor{Subject: "user:a"}, deny("service:b/ci", "provider-viewer", acct1), "iam:manage compute-tenant/b", ""},
+		{Actor{Subject: "user:acct1"}, allow("service:a/ci", "provider-viewer", acct1), "iam:manage compute-tenant/a", ""},
+		{Actor{Subject: "user:both"}, allow("service:b/ci", "provider-viewer", "compute-tenant/a"), "", ""},
+		{Actor{Subject: "user:shut-out"}, deny("service:b/ci", "provider-viewer", "compute-tenant/a"), "", ""},
 		{Actor{Subject: "user:nobody"}, allow("user:x", "fleet-admin", "compute-fleet"), "iam:manage compute-fleet", "iam:manage compute-fleet"},
 	}
 	b := setup(t, setupBindings...)
 	b.withItems(t)
+	b.exec(t, "INSERT INTO roles (name, description, permissions, created_by, updated_by) VALUES ('iam-only', '', '{compute:iam:manage}', '', '')")
 	for _, c := range cases {
 		t.Run(fmt.Sprintf("%s %v", c.actor.Subject, c.binding), func(t *testing.T) {
 			ctx := WithActor(t.Context(), c.actor)

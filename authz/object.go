@@ -1,7 +1,6 @@
 package authz
 
 import (
-	"slices"
 	"strings"
 
 	"better/compute/internal/id"
@@ -72,11 +71,6 @@ func (o Object) chain() []string {
 		chain = append(chain, tenantPrefix+o.tenantID)
 	}
 	return append(chain, fleetName)
-}
-
-// isBelow reports whether the object is in the tree strictly under the other, as far as its tenant is known.
-func (o Object) isBelow(above Object) bool {
-	return o != above && slices.Contains(o.chain(), above.String())
 }
 
 func itemName(k Kind, id string) string { return string(k) + "/" + id }

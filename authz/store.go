@@ -64,7 +64,7 @@ func (r *roles) bySubject(subjects []Subject, rows []policyRow) (map[Subject]bin
 		if err != nil {
 			return nil, err
 		}
-		of.grants[row.Object] = append(of.grants[row.Object], grant{found, row.Effect})
+		of.grants[row.Object] = append(of.grants[row.Object], grant{found, row.Effect, row.ItemTenant})
 		if row.Effect == model.Allow {
 			of.places.add(row.Object, row.ItemTenant)
 		}
@@ -77,6 +77,19 @@ func (r *roles) bySubject(subjects []Subject, rows []policyRow) (map[Subject]bin
 type place struct {
 	named   Object
 	decided Object
+}
+
+// placed is the place of an object whose tenant is known, or empty for an item that is not there.
+func placed(o Object, itemTenant string) place {
+	switch {
+	case tableOf(o.kind) == "":
+		return place{named: o, decided: o}
+	case itemTenant == "":
+		return place{named: o, decided: Fleet()}
+	default:
+		o.tenantID = itemTenant
+		return place{named: o, decided: o}
+	}
 }
 
 // tableOf is where items of the kind are; empty for what has no table.
@@ -100,16 +113,14 @@ func locate(ctx context.Context, idb bun.IDB, name string) (place, error) {
 	o, _ := parseObject(name)
 	table := tableOf(o.kind)
 	if table == "" {
-		return place{named: o, decided: o}, nil
+		return placed(o, ""), nil
 	}
-	err := idb.NewRaw("SELECT tenant_id FROM ? WHERE id = ?", bun.Ident(table), o.id).Scan(ctx, &o.tenantID)
-	if errors.Is(err, sql.ErrNoRows) {
-		return place{named: o, decided: Fleet()}, nil
-	}
-	if err != nil {
+	var tenantID string
+	err := idb.NewRaw("SELECT tenant_id FROM ? WHERE id = ?", bun.Ident(table), o.id).Scan(ctx, &tenantID)
+	if err != nil && !errors.Is(err, sql.ErrNoRows) {
 		return place{}, postgres.Translate(fmt.Errorf("finding the tenant of an object: %w", err))
 	}
-	return place{named: o, decided: o}, nil
+	return placed(o, tenantID), nil
 }
 
 // lockPolicy makes changes of the policy take turns. Every change moves the version anyway, through a trigger; taking the row first

@@ -11,6 +11,7 @@ import (
 
 	"github.com/uptrace/bun"
 
+	"better/compute/internal/input"
 	"better/compute/internal/problem"
 	"better/compute/model"
 )
@@ -36,6 +37,13 @@ func checkSubject(issues *problem.Issues, prefix string, s Subject) {
 		issues.Add(prefix+"subject", "must be user:<name>, service:<name> or group:<name>, the name 1 to %d printable ASCII "+
 			"characters without white space", maxSubjectName)
 	}
+}
+
+// tenantOf finds the tenant that a service belongs to: those named "service:<tenant>/<name>" act with that tenant's API tokens.
+func tenantOf(s Subject) (Object, bool) {
+	name, isService := strings.CutPrefix(s, servicePrefix)
+	tenantID, _, owned := strings.Cut(name, "/")
+	return Tenant(tenantID), isService && owned && input.ValidTenant(tenantID)
 }
 
 // checkRevoke judges a binding by its form alone: one that outlived its role must be removable.
