@@ -45,7 +45,7 @@ func unavailable(err error) bool {
 		return true
 	}
 	for _, gone := range []error{
-		puddle.ErrClosedPool, sql.ErrConnDone, driver.ErrBadConn, net.ErrClosed, io.ErrUnexpectedEOF,
+		puddle.ErrClosedPool, sql.ErrConnDone, sql.ErrTxDone, driver.ErrBadConn, net.ErrClosed, io.ErrUnexpectedEOF,
 	} {
 		if errors.Is(err, gone) {
 			return true

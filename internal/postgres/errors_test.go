@@ -25,7 +25,7 @@ func TestTranslateMakesALostDatabaseUnavailable(t *testing.T) {
 		&pgconn.PgError{Code: "40001"}, &pgconn.PgError{Code: "40P01"}, &pgconn.PgError{Code: "XX000", Severity: "FATAL"},
 		&pgconn.PgError{Code: "42501", Routine: "ExecWithCheckOptions"},
 		&net.OpError{Op: "dial", Err: errors.New("refused")},
-		io.ErrUnexpectedEOF, sql.ErrConnDone,
+		io.ErrUnexpectedEOF, sql.ErrConnDone, sql.ErrTxDone,
 	} {
 		got := postgres.Translate(fmt.Errorf("loading: %w", err))
 		if !problem.Is(got, problem.Unavailable) {
