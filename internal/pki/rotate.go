@@ -33,7 +33,14 @@ func BeginRotation(dir string) error {
 	if err != nil {
 		return err
 	}
-	key, err := ensureKey(filepath.Join(dir, nextKeyFile))
+	path := filepath.Join(dir, nextKeyFile)
+	key, err := ensureKey(path)
+	if err == nil && a.of(key) == a.cert {
+		// A copy of the folder on another replica keeps the file that the switch moved away here.
+		if err = os.Remove(path); err == nil {
+			key, err = ensureKey(path)
+		}
+	}
 	if err != nil {
 		return err
 	}
@@ -67,6 +74,9 @@ func SwitchRotation(dir string, now bool) error {
 		return err
 	}
 	successor := a.of(key)
+	if successor == a.cert {
+		return ErrNoRotation
+	}
 	if successor == nil {
 		return fmt.Errorf("%w: the successor is not in %s yet; begin again", ErrNoRotation, certFile)
 	}
@@ -90,7 +100,7 @@ func FinishRotation(dir string, now bool) error {
 	if err != nil {
 		return err
 	}
-	if _, err := os.Stat(filepath.Join(dir, nextKeyFile)); err == nil {
+	if key, err := loadKey(filepath.Join(dir, nextKeyFile)); err == nil && a.of(key) != a.cert {
 		return fmt.Errorf("%w that was switched: the successor does not sign yet", ErrNoRotation)
 	}
 	if len(a.trusted) == 1 {

@@ -114,6 +114,43 @@ func TestBeginCompletesAfterACrash(t *testing.T) {
 	}
 }
 
+// TestRotationOfACopy works on a folder that was copied over after each step, and so kept what the switch had moved away.
+func TestRotationOfACopy(t *testing.T) {
+	t.Parallel()
+	c := newCA(t)
+	if err := BeginRotation(c.dir); err != nil {
+		t.Fatal(err)
+	}
+	left, err := os.ReadFile(filepath.Join(c.dir, nextKeyFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := SwitchRotation(c.dir, true); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(c.dir, nextKeyFile), left, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := SwitchRotation(c.dir, true); !errors.Is(err, ErrNoRotation) {
+		t.Errorf("a switch to the key that signs gave %v", err)
+	}
+	if err := FinishRotation(c.dir, true); err != nil {
+		t.Errorf("the end of the rotation: %v", err)
+	}
+	c.follow()
+	before := c.Pin()
+	if err := BeginRotation(c.dir); err != nil {
+		t.Fatal(err)
+	}
+	if err := SwitchRotation(c.dir, true); err != nil {
+		t.Fatal(err)
+	}
+	c.follow()
+	if strings.HasPrefix(c.Pin(), before) {
+		t.Error("the next rotation changed nothing")
+	}
+}
+
 // TestBadFilesAreNotFollowed damages the files of a CA in use: it goes on with what it had, and says so once for each damage.
 func TestBadFilesAreNotFollowed(t *testing.T) {
 	t.Parallel()
