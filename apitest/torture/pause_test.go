@@ -1,6 +1,7 @@
 package torture
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -70,6 +71,9 @@ func TestPauses(t *testing.T) {
 	m := &torment{rig: newRig(t, 3, 2), random: rand.New(rand.NewPCG(seed, 0)), kinds: slices.Sorted(maps.Keys(faults()))}
 	m.exec(witness)
 	all := strikes(m.record())
+	ctx, leave := context.WithCancel(t.Context())
+	defer leave()
+	m.wait.Go(func() { m.person(ctx) })
 	points, done, taken := map[string]bool{}, 0, 0
 	for i := 0; done < pauses && i < 4*pauses && !t.Failed(); i++ {
 		if i%len(all) == 0 {
@@ -93,11 +97,16 @@ func TestPauses(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	if done < pauses {
+		t.Errorf("a server stopped %d times, not %d", done, pauses)
+	}
 	m.disarm()
 	m.starters.Wait()
 	lastFault := time.Now()
 	await(t, "every run is final", func() bool { return m.unfinished() == 0 || time.Since(lastFault) > settleIn })
 	slowest := since(lastFault)
+	leave()
+	m.wait.Wait()
 	j := m.judge()
 	verdict(t, seed, "points=%d pauses=%d taken-over=%d bootstraps=%d stale-writes=%d overlaps=%d double=%d orphans=%d lost=%d stuck=%d slowest=%s",
 		len(points), done, taken, j.runs, m.wrongs("stale"), m.wrongs("overlap"), j.double, j.orphans, j.lost, j.stuck, slowest)
