@@ -31,7 +31,7 @@ func TestPolicyStorm(t *testing.T) {
 	t.Parallel()
 	seed := *stormSeed
 	if seed == 0 {
-		seed = rand.Uint64() //nolint:gosec // nothing to be guessed
+		seed = rand.Uint64()
 	}
 	b := setup(t)
 	b.addToken(t, "tok", "NULL")
@@ -105,6 +105,7 @@ var (
 
 // change makes one change after another: most at random, some as a walk through policies of which no two may be mixed.
 func (s *storm) change(t *testing.T, rnd *rand.Rand) {
+	t.Helper()
 	deadline := time.Now().Add(*stormTime)
 	for time.Now().Before(deadline) && !t.Failed() {
 		if rnd.IntN(2) == 0 {
@@ -153,6 +154,7 @@ func randomMoment(rnd *rand.Rand) moment {
 }
 
 func (s *storm) become(t *testing.T, m moment) {
+	t.Helper()
 	s.mu.Lock()
 	m.begun = time.Now()
 	s.next = &m // from now on it may be seen
@@ -184,6 +186,7 @@ func (s *storm) commit(m moment, at time.Time) {
 }
 
 func (s *storm) decide(t *testing.T, d *Decider, rnd *rand.Rand) {
+	t.Helper()
 	for {
 		select {
 		case <-s.ended:
@@ -240,7 +243,7 @@ func (s *storm) cutLinks(t *testing.T, rnd *rand.Rand) {
 		select {
 		case <-s.ended:
 			return
-		case <-time.After(rand.N(500*time.Millisecond) + time.Duration(rnd.IntN(200))*time.Millisecond): //nolint:gosec // nothing to be guessed
+		case <-time.After(rand.N(500*time.Millisecond) + time.Duration(rnd.IntN(200))*time.Millisecond):
 			if _, err := s.b.owner.NewRaw(killLink).Exec(context.WithoutCancel(t.Context())); err != nil {
 				t.Error(err)
 			}

@@ -95,7 +95,8 @@ func TestSignInSettings(t *testing.T) {
 		{Options{}, `{"oidc":null}`, "connect-src 'self';"},
 		{Options{Issuer: "https://login.example"}, `{"oidc":null}`, "connect-src 'self';"},
 		{
-			Options{Issuer: "https://login.example/realms/a", ClientID: "console"}, `{"oidc":{"clientId":"console","issuer":"https://login.example/realms/a"}}`,
+			Options{Issuer: "https://login.example/realms/a", ClientID: "console"},
+			`{"oidc":{"clientId":"console","issuer":"https://login.example/realms/a"}}`,
 			"connect-src 'self' https://login.example;",
 		},
 	} {
@@ -131,7 +132,7 @@ func TestBuilt(t *testing.T) {
 		t.Skip("the console is not built")
 	}
 	page := get(t, h, "/").Body.String()
-	for _, quoted := range strings.Split(page, `"`) {
+	for quoted := range strings.SplitSeq(page, `"`) {
 		if !strings.HasPrefix(quoted, "/assets/") {
 			continue
 		}

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -36,15 +37,16 @@ func main() {
 // describe adds to an error what its details say, each on a line of its own.
 func describe(err error) string {
 	details := problem.From(err).Details
-	text := err.Error()
+	var text strings.Builder
+	text.WriteString(err.Error())
 	issues, _ := details["issues"].([]problem.Issue)
 	for _, issue := range issues {
-		text += fmt.Sprintf("\n  %s %s", issue.Path, issue.Message)
+		fmt.Fprintf(&text, "\n  %s %s", issue.Path, issue.Message)
 	}
 	if blockers, ok := details["blockers"]; ok {
-		text += fmt.Sprintf("\n  in use by %v", blockers)
+		fmt.Fprintf(&text, "\n  in use by %v", blockers)
 	}
-	return text
+	return text.String()
 }
 
 func rootCommand() *cobra.Command {
