@@ -1,7 +1,7 @@
 import { defineConfig } from '@playwright/test';
 
 export default defineConfig({
-  testDir: 'e2e',
+  testDir: process.env.SHOTS ? 'shots' : 'e2e',
   outputDir: 'test-results',
   workers: 1, // one server, one simulated cloud, and the tests tell it what to do wrong
   fullyParallel: false,
@@ -11,6 +11,7 @@ export default defineConfig({
   globalSetup: './e2e/server.ts',
   use: {
     browserName: 'chromium',
+    actionTimeout: 15_000,
     launchOptions: { executablePath: process.env.CHROMIUM ?? '/usr/bin/chromium', args: ['--no-sandbox'] },
     viewport: { width: 1280, height: 900 },
     locale: 'en-GB',

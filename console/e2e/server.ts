@@ -19,7 +19,11 @@ function freePort(): Promise<number> {
 }
 
 /** Starts a program and gives it once a line of its output matches. */
-function start(args: string[], env: Record<string, string>, ready: (line: string) => boolean): Promise<{ child: ChildProcess; line: string }> {
+function start(
+  args: string[],
+  env: Record<string, string>,
+  ready: (line: string) => boolean,
+): Promise<{ child: ChildProcess; line: string }> {
   return new Promise((resolve, reject) => {
     const child = spawn('../bin/compute-api', args, { env: { ...process.env, ...env }, stdio: ['ignore', 'pipe', 'pipe'] });
     const said: string[] = [];
@@ -56,9 +60,13 @@ export default async function setUp(): Promise<() => Promise<void>> {
   const dir = await mkdtemp(join(tmpdir(), 'compute-console-'));
   const port = await freePort();
   const cloud = `http://127.0.0.1:${port}`;
-  const sim = spawn('../bin/compute-api', ['sim', '--listen', `127.0.0.1:${port}`, '--dir', join(dir, 'sim'), '--agent', '../bin/bcd', '--delay', '1500ms'], {
-    stdio: 'ignore',
-  });
+  const sim = spawn(
+    '../bin/compute-api',
+    ['sim', '--listen', `127.0.0.1:${port}`, '--dir', join(dir, 'sim'), '--agent', '../bin/bcd', '--delay', '1500ms'],
+    {
+      stdio: 'ignore',
+    },
+  );
   await waitFor(`${cloud}/v1/offers`);
   const config = join(dir, 'config.yaml');
   await writeFile(

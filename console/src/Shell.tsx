@@ -31,14 +31,14 @@ import {
 } from '@tabler/icons-react';
 import { Suspense, useEffect, useMemo, type ComponentType } from 'react';
 import { Link, Outlet, useLocation, useNavigate, useParams } from 'react-router';
-import { useQuery } from 'urql';
+import { useQuery } from './query';
 import { graphql } from './gql';
 import type { Permission } from './gql/graphql';
 import { problemOf } from './problem';
 import { recentTenants, rememberTenant } from './recent';
 import { endSession } from './session';
 import { WorkplaceContext } from './tenant';
-import { Loading, ProblemAlert } from './ui';
+import { Loading, Mark, ProblemAlert } from './ui';
 import { Logo } from './ui/Logo';
 
 const ShellViewer = graphql(`
@@ -115,6 +115,7 @@ export function Shell({ token }: { token: string }) {
             <TenantMenu tenant={tenant} tenants={data?.viewer?.tenants} />
           </Group>
           <Group gap={4} wrap="nowrap">
+            {error?.networkError && data && <Mark color="yellow">No connection</Mark>}
             <SchemeToggle />
             <UserMenu subject={data?.viewer?.subject ?? ''} />
           </Group>
@@ -137,7 +138,7 @@ export function Shell({ token }: { token: string }) {
                     active={active}
                     aria-current={active ? 'page' : undefined}
                     leftSection={<Icon size={18} stroke={1.7} />}
-                    style={{ borderRadius: 'var(--mantine-radius-md)' }}
+                    className="place"
                   />
                 );
               })}

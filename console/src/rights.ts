@@ -1,4 +1,4 @@
-import { useQuery } from 'urql';
+import { useQuery } from './query';
 import { graphql } from './gql';
 import type { Permission } from './gql/graphql';
 import { useWorkplace } from './tenant';

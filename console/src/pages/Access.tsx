@@ -2,7 +2,8 @@ import { Alert, Button, Code, CopyButton, Group, Modal, Select, Stack, Table, Ta
 import { useDisclosure } from '@mantine/hooks';
 import { IconKey, IconPlus, IconUsers } from '@tabler/icons-react';
 import { useState } from 'react';
-import { useMutation, useQuery } from 'urql';
+import { useMutation } from 'urql';
+import { useQuery } from '../query';
 import { graphql } from '../gql';
 import type { ApiTokensQuery, RoleBindingsQuery } from '../gql/graphql';
 import { failureOf } from '../mutate';

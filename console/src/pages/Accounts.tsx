@@ -2,7 +2,7 @@ import { Button, Table } from '@mantine/core';
 import { IconPlugConnected, IconPlus } from '@tabler/icons-react';
 import { useState } from 'react';
 import { Link } from 'react-router';
-import { useQuery } from 'urql';
+import { useQuery } from '../query';
 import { graphql } from '../gql';
 import type { AccountsQuery } from '../gql/graphql';
 import { problemOf } from '../problem';

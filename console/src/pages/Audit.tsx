@@ -2,7 +2,7 @@ import { Code, Group, Modal, Select, Table, Text, TextInput, UnstyledButton } fr
 import { useDebouncedValue } from '@mantine/hooks';
 import { IconListDetails } from '@tabler/icons-react';
 import { useState } from 'react';
-import { useQuery } from 'urql';
+import { useQuery } from '../query';
 import { graphql } from '../gql';
 import type { AuditEventFilter, AuditEventsQuery, AuditOutcome } from '../gql/graphql';
 import { problemOf } from '../problem';

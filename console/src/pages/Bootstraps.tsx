@@ -2,7 +2,7 @@ import { Button, Group, Select, Table } from '@mantine/core';
 import { IconPlayerPlay } from '@tabler/icons-react';
 import { useEffect, useState } from 'react';
 import { Link } from 'react-router';
-import { useQuery } from 'urql';
+import { useQuery } from '../query';
 import { follow } from '../api';
 import { graphql } from '../gql';
 import type { BootstrapStatus } from '../gql/graphql';

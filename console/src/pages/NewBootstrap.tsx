@@ -2,7 +2,8 @@ import { Alert, Button, Checkbox, Group, List, Select, Stack, Text, ThemeIcon } 
 import { IconCheck, IconServer2, IconTag, IconX } from '@tabler/icons-react';
 import { useRef, useState } from 'react';
 import { Link, useNavigate, useSearchParams } from 'react-router';
-import { useMutation, useQuery } from 'urql';
+import { useMutation } from 'urql';
+import { useQuery } from '../query';
 import { graphql } from '../gql';
 import type { BootstrapPreconditionName } from '../gql/graphql';
 import { newKey } from '../keys';

@@ -28,7 +28,7 @@ import {
 import { useVirtualizer } from '@tanstack/react-virtual';
 import { lazy, Suspense, useMemo, useRef, useState } from 'react';
 import { Link, useSearchParams } from 'react-router';
-import { useQuery } from 'urql';
+import { useQuery } from '../query';
 import { graphql } from '../gql';
 import type { OfferQuery } from '../gql/graphql';
 import { disksText, gpuText, memoryText, priceText, useOffers, type Account, type OfferAnswer, type OfferRow } from '../offers';

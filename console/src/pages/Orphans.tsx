@@ -1,7 +1,8 @@
 import { Button, Group, Modal, Stack, Table, Text, TextInput } from '@mantine/core';
 import { IconGhost2 } from '@tabler/icons-react';
 import { useState } from 'react';
-import { useMutation, useQuery } from 'urql';
+import { useMutation } from 'urql';
+import { useQuery } from '../query';
 import { graphql } from '../gql';
 import type { OrphansQuery } from '../gql/graphql';
 import { priceText } from '../offers';

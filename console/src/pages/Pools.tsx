@@ -2,7 +2,8 @@ import { Button, Group, Modal, Select, Stack, Switch, Table, Text, TextInput } f
 import { useDisclosure } from '@mantine/hooks';
 import { IconPlus, IconServer2 } from '@tabler/icons-react';
 import { useState } from 'react';
-import { useMutation, useQuery } from 'urql';
+import { useMutation } from 'urql';
+import { useQuery } from '../query';
 import { graphql } from '../gql';
 import type { PoolClass } from '../gql/graphql';
 import { problemOf, type Problem } from '../problem';

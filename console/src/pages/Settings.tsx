@@ -1,5 +1,5 @@
 import { Button, SegmentedControl, Stack, Text, useMantineColorScheme, type MantineColorScheme } from '@mantine/core';
-import { useQuery } from 'urql';
+import { useQuery } from '../query';
 import { graphql } from '../gql';
 import { problemOf } from '../problem';
 import { endSession } from '../session';

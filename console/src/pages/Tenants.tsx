@@ -1,7 +1,7 @@
 import { Button, Center, Group, Stack, Text, TextInput, Title, UnstyledButton } from '@mantine/core';
 import { useState } from 'react';
 import { Link, Navigate, useNavigate } from 'react-router';
-import { useQuery } from 'urql';
+import { useQuery } from '../query';
 import { graphql } from '../gql';
 import { problemOf } from '../problem';
 import { recentTenants } from '../recent';

@@ -2,7 +2,8 @@ import { Autocomplete, Button, Group, Modal, Stack, Textarea, TextInput } from '
 import { useDisclosure } from '@mantine/hooks';
 import type { WidgetProps } from '@rjsf/utils';
 import { useState } from 'react';
-import { useMutation, useQuery } from 'urql';
+import { useMutation } from 'urql';
+import { useQuery } from '../query';
 import { graphql } from '../gql';
 import { problemOf, type Problem } from '../problem';
 import { useWorkplace } from '../tenant';

@@ -263,7 +263,7 @@ export function Id({ value }: { value: string }) {
 /** A word with a colour that says how good it is. The colour is never all that tells. */
 export function Mark({ color, children }: { color: MantineColor; children: ReactNode }) {
   return (
-    <Badge variant="light" color={color} radius="sm" tt="none" fw={600} style={{ flexShrink: 0 }}>
+    <Badge className="mark" radius="sm" tt="none" fw={600} style={{ '--mark': `var(--mantine-color-${color}-7)` }}>
       {children}
     </Badge>
   );
@@ -326,5 +326,5 @@ export function Confirm({ opened, onClose, title, children, action, danger, run 
 }
 
 export function say(message: string) {
-  notifications.show({ message, withBorder: true });
+  notifications.show({ message, withBorder: true, closeButtonProps: { 'aria-label': 'Close' } });
 }

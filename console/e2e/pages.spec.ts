@@ -1,0 +1,149 @@
+// Every page: what a browser and a reader of screens make of it, how much it weighs, and that it works small.
+
+import { accessible, bootstrap, connect, expect, faults, pool, setting, signIn, test, tokenOf } from './rig';
+
+let tenant = '';
+let account = '';
+let hosts = '';
+let run = '';
+
+test.beforeAll(async ({}, { workerIndex }) => {
+  tenant = `pages-${workerIndex}`;
+  await faults();
+  account = await connect(tenant, 'cloud');
+  hosts = await pool(tenant, 'hosts');
+  run = await bootstrap(tenant, account, hosts);
+  await tokenOf(tenant, 'ci', 'provider-viewer');
+});
+
+function paths(): string[] {
+  return [
+    '/accounts',
+    '/accounts/new',
+    `/accounts/${account}`,
+    `/accounts/${account}/edit`,
+    '/offers',
+    '/bootstraps',
+    '/bootstraps/new',
+    `/bootstraps/${run}`,
+    '/pools',
+    `/pools/${hosts}`,
+    '/access',
+    '/audit',
+    '/secrets',
+    '/orphans',
+    '/settings',
+    '/nowhere',
+  ];
+}
+
+for (const scheme of ['light', 'dark'] as const) {
+  test(`every page is accessible in the ${scheme} theme, and none is wider than a phone`, async ({ page }) => {
+    test.setTimeout(120_000);
+    await page.emulateMedia({ colorScheme: scheme, reducedMotion: 'reduce' });
+    await page.goto('/sign-in');
+    await expect(page.getByRole('heading', { name: 'Sign in' })).toBeVisible();
+    await accessible(page);
+    await signIn(page, '/');
+    await expect(page.getByRole('heading', { name: 'Choose a tenant' })).toBeVisible();
+    await accessible(page);
+    await page.setViewportSize(scheme === 'light' ? { width: 390, height: 844 } : { width: 1280, height: 900 });
+    for (const path of paths()) {
+      await page.goto(`/t/${tenant}${path}`);
+      await expect(page.getByRole('heading', { level: 1 })).toBeVisible();
+      await expect(page.getByLabel('Loading')).toHaveCount(0);
+      await accessible(page);
+      const wide = await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
+      expect(wide, `${path} scrolls sideways`).toBeLessThanOrEqual(0);
+    }
+  });
+}
+
+test('a first load is small, and what is loaded once is not loaded again', async ({ page }) => {
+  const sizes = new Map<string, number>();
+  page.on('response', async (response) => {
+    if (!response.url().includes('/graphql')) sizes.set(response.url(), (await response.request().sizes()).responseBodySize);
+  });
+  await signIn(page, `/t/${tenant}/accounts`);
+  await expect(page.getByRole('link', { name: 'cloud', exact: true })).toBeVisible();
+  const total = [...sizes.values()].reduce((sum, size) => sum + size, 0);
+  console.log(`console-first-load figure=${Math.round(total / 1000)}kB ${total < 300_000 ? 'PASS' : 'FAIL'}`);
+  expect(total).toBeLessThan(300_000);
+  const asset = await fetch(`${setting('CONSOLE_URL')}/favicon.svg`);
+  expect(asset.headers.get('content-type')).toContain('svg');
+});
+
+test('5,000 offers scroll, and only those in sight are in the document', async ({ page }) => {
+  await page.route('**/graphql', async (route) => {
+    const body = route.request().postDataJSON() as { operationName?: string };
+    if (body.operationName !== 'Offers') return route.fallback();
+    const offers = Array.from({ length: 5000 }, (_, i) => ({
+      __typename: 'Offer',
+      id: `offer-${i}`,
+      kind: 'VPS',
+      region: 'fra1',
+      name: `type-${i}`,
+      arch: 'amd64',
+      vcpu: (i % 64) + 1,
+      memoryGiB: (i % 256) + 1,
+      disks: [{ __typename: 'Disk', sizeGB: 100, count: 1, media: 'nvme' }],
+      gpu: null,
+      price: { __typename: 'Price', hourly: (0.01 + i / 1000).toFixed(3), monthly: null, setup: null, currency: 'EUR', taxIncluded: false },
+      availability: 'AVAILABLE',
+      observedAt: new Date().toISOString(),
+    }));
+    await route.fulfill({ json: { data: { offers } } });
+  });
+  await signIn(page, `/t/${tenant}/offers`);
+  await expect(page.getByText('5,000 offers')).toBeVisible();
+  const table = page.getByRole('table', { name: 'Offers' });
+  await expect(table.getByText('type-0', { exact: true })).toBeVisible();
+  const frames = await table.evaluate(async (element) => {
+    const gaps: number[] = [];
+    let last = performance.now();
+    for (let i = 0; i < 60; i++) {
+      element.scrollTop += 400;
+      const now = await new Promise<number>((resolve) => requestAnimationFrame(resolve));
+      gaps.push(now - last);
+      last = now;
+    }
+    return gaps.sort((a, b) => a - b);
+  });
+  console.log(`console-scroll figure=${Math.round(frames[54] ?? 0)}ms of 90 % of the frames`);
+  expect(await table.getByRole('row').count()).toBeLessThan(60);
+  await table.evaluate((element) => element.scrollTo(0, element.scrollHeight));
+  await expect(table.getByText('type-4999', { exact: true })).toBeVisible();
+});
+
+test('works by keyboard', async ({ page }) => {
+  await signIn(page, `/t/${tenant}/accounts`);
+  await expect(page.getByRole('link', { name: 'cloud', exact: true })).toBeVisible();
+  await page.reload();
+  await expect(page.getByRole('link', { name: 'cloud', exact: true })).toBeVisible();
+  await page.keyboard.press('Tab');
+  await expect(page.getByRole('link', { name: 'Skip to the content' })).toBeFocused();
+  await page.keyboard.press('Enter');
+  await page.keyboard.press('Tab');
+  await expect(page.getByRole('link', { name: 'Connect an account' })).toBeFocused();
+  await page.keyboard.press('Enter');
+  await expect(page.getByRole('heading', { name: 'Connect an account' })).toBeVisible();
+});
+
+test('times are in the zone of the viewer, and in UTC on hover', async ({ page }) => {
+  await signIn(page, `/t/${tenant}/bootstraps/${run}`);
+  const time = page.locator('time').first();
+  const at = new Date((await time.getAttribute('datetime')) ?? '');
+  await expect(time).toHaveText(new RegExp(at.toLocaleTimeString('en-GB', { timeZone: 'Europe/Berlin' })));
+  await time.hover();
+  await expect(page.getByText(`${at.toISOString().replace('T', ' ').replace('Z', '')} UTC`)).toBeVisible();
+});
+
+test('GraphiQL takes the token of the console', async ({ page, context }) => {
+  await signIn(page, `/t/${tenant}/accounts`);
+  await page.getByRole('button', { name: 'You' }).click();
+  const opened = context.waitForEvent('page');
+  await page.getByRole('menuitem', { name: 'GraphiQL' }).click();
+  const explorer = await opened;
+  await explorer.getByRole('button', { name: /Execute query/ }).click();
+  await expect(explorer.getByText('"user:admin"').first()).toBeVisible();
+});

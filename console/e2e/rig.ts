@@ -1,0 +1,140 @@
+// What the tests share: a page that watches the browser's complaints, the API, and the simulated cloud's faults.
+
+import AxeBuilder from 'axe-core';
+import { expect, test as base, type Page } from '@playwright/test';
+
+export function setting(name: 'CONSOLE_URL' | 'CONSOLE_TOKEN' | 'CLOUD_URL'): string {
+  const value = process.env[name];
+  if (!value) throw new Error(`${name} is not set`);
+  return value;
+}
+
+/** One call of the API, as the administrator unless another token is given. */
+export async function call<Data>(query: string, variables: Record<string, unknown>, token = setting('CONSOLE_TOKEN')): Promise<Data> {
+  const response = await fetch(`${setting('CONSOLE_URL')}/graphql`, {
+    method: 'POST',
+    headers: { Authorization: `Bearer ${token}`, 'Content-Type': 'application/json' },
+    body: JSON.stringify({ query, variables }),
+  });
+  const { data, errors } = (await response.json()) as { data: Data; errors?: unknown[] };
+  if (errors) throw new Error(JSON.stringify(errors));
+  return data;
+}
+
+interface Fault {
+  kind: string;
+  match?: { method?: string; path?: string };
+  count?: number;
+  delay?: string;
+}
+
+/** Tells the cloud what to do wrong from here on, in place of what it was told before. */
+export async function faults(...rules: Fault[]) {
+  const url = `${setting('CLOUD_URL')}/v1/_faults`;
+  const headers = { 'X-Cloud-Admin': 'yes', 'Content-Type': 'application/json' };
+  await fetch(url, { method: 'DELETE', headers });
+  if (rules.length > 0) {
+    const answer = await fetch(url, { method: 'POST', headers, body: JSON.stringify(rules) });
+    if (!answer.ok) throw new Error(await answer.text());
+  }
+}
+
+let named = 0;
+
+export async function writeSecret(tenant: string, name: string, value: string) {
+  await call('mutation($in: PutSecretInput!) { putSecret(input: $in) { secret { name } } }', { in: { tenantId: tenant, name, value } });
+}
+
+/** Connects an account of the simulated cloud that has a project of its own, and gives its id. */
+export async function connect(tenant: string, name: string): Promise<string> {
+  await writeSecret(tenant, name, `project-${name}-${named++}`);
+  const data = await call<{ createProviderAccount: { providerAccount: { id: string } } }>(
+    'mutation($in: CreateProviderAccountInput!) { createProviderAccount(input: $in) { providerAccount { id } } }',
+    { in: { tenantId: tenant, provider: 'sim', name, config: { apiToken: `secret://${name}` } } },
+  );
+  return data.createProviderAccount.providerAccount.id;
+}
+
+export async function pool(tenant: string, name: string): Promise<string> {
+  const data = await call<{ createPool: { pool: { id: string } } }>(
+    'mutation($in: CreatePoolInput!) { createPool(input: $in) { pool { id } } }',
+    {
+      in: { tenantId: tenant, name, class: 'VPS_HOST', agent: 'BCD' },
+    },
+  );
+  return data.createPool.pool.id;
+}
+
+/** Starts a bootstrap of the account's cheapest offer, and gives its id. */
+export async function bootstrap(tenant: string, account: string, into: string): Promise<string> {
+  const { offers } = await call<{ offers: { id: string; availability: string }[] }>(
+    'query($t: ID!, $a: ID!) { offers(tenantId: $t, accountId: $a, query: {kind: VPS}) { id availability } }',
+    { t: tenant, a: account },
+  );
+  const offer = offers.find((o) => o.availability === 'AVAILABLE');
+  const data = await call<{ bootstrapMachine: { bootstrap: { id: string } } }>(
+    'mutation($in: BootstrapMachineInput!) { bootstrapMachine(input: $in) { bootstrap { id } } }',
+    { in: { tenantId: tenant, accountId: account, poolId: into, offerId: offer?.id, idempotencyKey: `e2e-${account}-${named++}` } },
+  );
+  return data.bootstrapMachine.bootstrap.id;
+}
+
+/** Makes a token of a service that has the role in the tenant. */
+export async function tokenOf(tenant: string, name: string, role: string, seconds?: number): Promise<string> {
+  const expiresAt = seconds === undefined ? null : new Date(Date.now() + seconds * 1000).toISOString();
+  const data = await call<{ createApiToken: { token: string; apiToken: { subject: string } } }>(
+    'mutation($in: CreateApiTokenInput!) { createApiToken(input: $in) { token apiToken { subject } } }',
+    { in: { tenantId: tenant, name, expiresAt } },
+  );
+  await call('mutation($in: GrantRoleInput!) { grantRole(input: $in) { roleBinding { subject } } }', {
+    in: { subject: data.createApiToken.apiToken.subject, role, object: `compute-tenant/${tenant}` },
+  });
+  return data.createApiToken.token;
+}
+
+export async function signIn(page: Page, path: string, token = setting('CONSOLE_TOKEN')) {
+  await page.goto(path);
+  await page.getByLabel('Token', { exact: true }).fill(token);
+  await page.getByRole('button', { name: 'Sign in', exact: true }).click();
+  await expect(page.getByRole('heading', { level: 1 })).not.toHaveText('Sign in');
+}
+
+interface AxeResult {
+  violations: { id: string; impact: string | null; nodes: { html: string; failureSummary?: string }[] }[];
+}
+
+/** Wants no serious or critical violation on the page as it is. */
+export async function accessible(page: Page) {
+  await page.evaluate(AxeBuilder.source); // by the debugger: the page's policy lets no script in
+  const { violations } = await page.evaluate(() => (window as unknown as { axe: { run: () => Promise<AxeResult> } }).axe.run());
+  const grave = violations.filter(({ impact }) => impact === 'serious' || impact === 'critical');
+  expect(
+    grave.map(({ id, nodes }) => ({ id, nodes: nodes.map(({ html, failureSummary }) => `${html}\n${failureSummary}`) })),
+    page.url(),
+  ).toEqual([]);
+}
+
+/** A test whose pages may break no rule: no violation of the content policy, no request to another host, no error that nobody caught. */
+export const test = base.extend<{ watched: undefined }>({
+  baseURL: async ({}, use) => use(setting('CONSOLE_URL')),
+  watched: [
+    async ({ context }, use) => {
+      const complaints: string[] = [];
+      const own = new URL(setting('CONSOLE_URL')).host;
+      context.on('console', (message) => {
+        if (/Content Security Policy/i.test(message.text())) complaints.push(message.text());
+      });
+      context.on('weberror', (error) => complaints.push(String(error.error())));
+      context.on('request', (request) => {
+        const url = new URL(request.url());
+        if (url.protocol.startsWith('http') && url.host !== own) complaints.push(`a request to ${url.host}`);
+        if (/bct_|[?&]token=/.test(request.url())) complaints.push(`a token in ${url.pathname}`);
+      });
+      await use(undefined);
+      expect(complaints).toEqual([]);
+    },
+    { auto: true },
+  ],
+});
+
+export { expect };

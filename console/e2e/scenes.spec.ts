@@ -1,0 +1,186 @@
+// What goes wrong, and who may do what.
+
+import { accessible, bootstrap, call, connect, expect, faults, pool, setting, signIn, test, tokenOf, writeSecret } from './rig';
+
+let tenant = '';
+let account = '';
+let hosts = '';
+let lost = '';
+
+test.beforeAll(async ({}, { workerIndex }) => {
+  tenant = `scenes-${workerIndex}`; // after a failure the tests that are left begin anew
+  await faults();
+  account = await connect(tenant, 'cloud');
+  hosts = await pool(tenant, 'hosts');
+  lost = await loseAnOrder();
+});
+
+/** An order without an answer, of an account that speaks to another project since: nothing but a person can tell what became of it. */
+async function loseAnOrder(): Promise<string> {
+  const name = 'uncertain';
+  const other = await connect(tenant, name);
+  await faults({ kind: '500_before', match: { method: 'POST', path: '/v1/machines' }, count: -1 });
+  const id = await bootstrap(tenant, other, hosts);
+  await expect
+    .poll(async () => {
+      const data = await call<{ bootstrap: { claim: { attemptedAt: string | null } } }>(
+        'query($t: ID!, $b: ID!) { bootstrap(tenantId: $t, bootstrapId: $b) { claim { attemptedAt } } }',
+        { t: tenant, b: id },
+      );
+      return data.bootstrap.claim.attemptedAt;
+    })
+    .not.toBeNull();
+  await writeSecret(tenant, name, 'another-project');
+  await faults();
+  return id;
+}
+
+test.afterEach(async () => faults());
+
+test('a bootstrap that fails says why', async ({ page }) => {
+  await faults({ kind: 'install_fails', match: { method: 'POST', path: '/v1/machines/' }, count: -1 });
+  const id = await bootstrap(tenant, account, hosts);
+  await signIn(page, `/t/${tenant}/bootstraps/${id}`);
+  await expect(page.getByText('It failed: install failed')).toBeVisible({ timeout: 40_000 });
+  await expect(page.getByRole('list', { name: 'States' }).getByRole('listitem').last()).toContainText('Failed');
+  await accessible(page);
+});
+
+test('a cancel', async ({ page }) => {
+  await faults({ kind: 'never_ready', match: { method: 'POST', path: '/v1/machines' }, count: -1 });
+  const id = await bootstrap(tenant, account, hosts);
+  await signIn(page, `/t/${tenant}/bootstraps/${id}`);
+  await page.getByRole('button', { name: 'Cancel', exact: true }).click();
+  await page.getByRole('dialog').getByRole('button', { name: 'Cancel the bootstrap' }).click();
+  await expect(page.getByText('It was cancelled')).toBeVisible();
+  await expect(page.getByText('The machine was given back.')).toBeVisible({ timeout: 40_000 });
+  await expect(page.getByRole('button', { name: 'Cancel', exact: true })).toHaveCount(0);
+});
+
+test('a viewer sees no buttons', async ({ page }) => {
+  const token = await tokenOf(tenant, 'viewer', 'provider-viewer');
+  const id = await bootstrap(tenant, account, hosts);
+  await signIn(page, `/t/${tenant}/accounts`, token);
+  await page.getByRole('link', { name: 'cloud', exact: true }).click();
+  await expect(page.getByRole('cell', { name: 'existing-vps', exact: true })).toBeVisible();
+  for (const name of ['Check', 'Edit', 'Delete', /^Bootstrap /]) {
+    await expect(page.getByRole('main').getByRole('button', { name })).toHaveCount(0);
+    await expect(page.getByRole('main').getByRole('link', { name, exact: true })).toHaveCount(0);
+  }
+  await page.goto(`/t/${tenant}/bootstraps/${id}`);
+  await expect(page.getByRole('list', { name: 'States' })).toBeVisible();
+  await expect(page.getByRole('button', { name: 'Cancel' })).toHaveCount(0);
+  await page.goto(`/t/${tenant}/secrets`);
+  await expect(page.getByText('secret://cloud')).toBeVisible();
+  await expect(page.getByRole('button', { name: 'Write a secret' })).toHaveCount(0);
+  await expect(page.getByRole('link', { name: 'Access', exact: true })).toHaveCount(0);
+  await page.goto(`/t/${tenant}/access`);
+  await expect(page.getByText('You may not do this')).toBeVisible();
+});
+
+test('a link of another tenant', async ({ page }) => {
+  const stranger = await tokenOf(`strangers-${tenant}`, 'stranger', 'tenant-admin');
+  await signIn(page, `/t/${tenant}/accounts/${account}`, stranger);
+  await expect(page.getByRole('alert')).toContainText('You may not do this');
+  await page.goto(`/t/strangers-${tenant}/accounts/${account}`);
+  await expect(page.getByRole('alert')).toContainText('There is no such thing here');
+  await expect(page.getByText('cloud', { exact: true })).toHaveCount(0);
+});
+
+test('a network that is cut in the middle', async ({ page, context }) => {
+  const id = await bootstrap(tenant, account, hosts);
+  await signIn(page, `/t/${tenant}/bootstraps/${id}`);
+  await expect(page.getByRole('list', { name: 'States' })).toBeVisible();
+  await context.setOffline(true);
+  await expect(page.getByText('Connection lost.')).toBeVisible();
+  await expect
+    .poll(
+      async () => {
+        const data = await call<{ bootstrap: { status: string } }>(
+          'query($t: ID!, $b: ID!) { bootstrap(tenantId: $t, bootstrapId: $b) { status } }',
+          {
+            t: tenant,
+            b: id,
+          },
+        );
+        return data.bootstrap.status;
+      },
+      { timeout: 40_000 },
+    )
+    .toBe('JOINED');
+  await context.setOffline(false);
+  await expect(page.getByText('The machine is a host', { exact: true })).toBeVisible();
+  await expect(page.getByText('Connection lost.')).toHaveCount(0);
+  await expect(page.getByRole('list', { name: 'States' }).getByRole('listitem')).toHaveCount(6); // no step is missing
+});
+
+test('a session ends with its token, in every tab, and goes on where it was left', async ({ page, context }) => {
+  const token = await tokenOf(tenant, 'brief', 'provider-viewer', 12);
+  await signIn(page, `/t/${tenant}/bootstraps`, token);
+  const second = await context.newPage();
+  await second.goto(`/t/${tenant}/offers`); // gets the session from the first
+  await expect(second.getByRole('heading', { level: 1, name: 'Offers' })).toBeVisible();
+  for (const tab of [page, second]) {
+    await expect(tab.getByText('Your session has ended')).toBeVisible({ timeout: 40_000 });
+  }
+  expect(await page.evaluate(() => JSON.stringify([sessionStorage, localStorage]))).not.toContain('bct_');
+  await page.getByLabel('Token', { exact: true }).fill(setting('CONSOLE_TOKEN'));
+  await page.getByRole('button', { name: 'Sign in', exact: true }).click();
+  for (const [tab, title] of [
+    [page, 'Bootstraps'],
+    [second, 'Offers'],
+  ] as const) {
+    await expect(tab.getByRole('heading', { level: 1, name: title })).toBeVisible();
+  }
+});
+
+test('two tabs follow one bootstrap', async ({ page, context }) => {
+  const id = await bootstrap(tenant, account, hosts);
+  await signIn(page, `/t/${tenant}/bootstraps`);
+  const second = await context.newPage();
+  await second.goto(`/t/${tenant}/bootstraps/${id}`);
+  await expect(second.getByText('The machine is a host', { exact: true })).toBeVisible({ timeout: 40_000 });
+  await expect(page.getByRole('row', { name: new RegExp(id.slice(-8)) })).toContainText('Joined');
+});
+
+test('one account fails beside others that answer', async ({ page }, { workerIndex }) => {
+  const several = `several-${workerIndex}`;
+  await connect(several, 'good');
+  await call('mutation($in: CreateProviderAccountInput!) { createProviderAccount(input: $in) { replayed } }', {
+    in: { tenantId: several, provider: 'sim', name: 'bad', config: { apiToken: 'secret://nowhere' } },
+  });
+  await signIn(page, `/t/${several}/offers`);
+  await expect(page.getByText('One account gave no offers')).toBeVisible();
+  await expect(page.getByRole('table', { name: 'Offers' })).toBeVisible();
+  await accessible(page);
+});
+
+test('an account in use is not deleted, and says by what it is used', async ({ page }) => {
+  await faults({ kind: 'never_ready', match: { method: 'POST', path: '/v1/machines' }, count: -1 });
+  const id = await bootstrap(tenant, account, hosts);
+  await signIn(page, `/t/${tenant}/accounts/${account}`);
+  await page.getByRole('button', { name: 'Delete' }).click();
+  const dialog = page.getByRole('dialog');
+  await dialog.getByRole('button', { name: 'Delete' }).click();
+  await expect(dialog.getByText('In the way:')).toBeVisible();
+  await expect(dialog.getByText(new RegExp(id))).toBeVisible();
+  await call('mutation($in: CancelBootstrapInput!) { cancelBootstrap(input: $in) { bootstrap { id } } }', {
+    in: { tenantId: tenant, bootstrapId: id },
+  });
+});
+
+// The last, as the server looks for the order until the provider's lists may not lag any more.
+test('a claim that a person resolves', async ({ page }) => {
+  test.setTimeout(150_000);
+  await signIn(page, `/t/${tenant}/bootstraps/${lost}`);
+  await expect(page.getByText('Nobody knows whether the order took effect')).toBeVisible({ timeout: 80_000 });
+  await expect(page.getByText('Operation id at the provider')).toBeVisible();
+  await accessible(page);
+  await page.getByRole('button', { name: 'Say what became of it' }).click();
+  const dialog = page.getByRole('dialog');
+  await expect(dialog.getByLabel(/this machine: existing-vps/)).toBeVisible();
+  await accessible(page);
+  await dialog.getByLabel('nothing', { exact: true }).check();
+  await dialog.getByRole('button', { name: 'Go on from there' }).click();
+  await expect(page.getByText('The machine is a host', { exact: true })).toBeVisible({ timeout: 80_000 });
+});
