@@ -1,6 +1,6 @@
 // Starts GraphiQL against this server. The token is what the headers editor holds: it goes into the header of requests and into
 // the connection_init payload of subscriptions. A link may bring it along, as /graphiql/#token=...: the fragment stays in the
-// browser, and is taken out of the address bar at once.
+// browser, and is taken out of the address bar at once. From the console, which opens this page, it comes with the tab's storage.
 'use strict';
 
 const httpURL = '/graphql';
@@ -38,8 +38,8 @@ function fetcher(params, options = {}) {
   return isSubscription(params, options) ? subscribe(params, headers) : post(params, headers);
 }
 
-const token = new URLSearchParams(location.hash.slice(1)).get('token') || '';
-if (token) history.replaceState(null, '', location.pathname);
+const token = new URLSearchParams(location.hash.slice(1)).get('token') || sessionStorage.getItem('compute-token') || '';
+if (location.hash) history.replaceState(null, '', location.pathname);
 const headers = JSON.stringify({ Authorization: `Bearer ${token}` }, null, 2);
 
 const start = `# Put your token into the Headers tab below,
