@@ -28,12 +28,28 @@ run: build ## Run the whole product on this machine; prints a line with URL and 
 	exec bin/compute-api dev $(ARGS)
 
 .PHONY: build
-build: ## Build bin/compute-api and the agent for each architecture
+build: console/dist/index.html ## Build bin/compute-api and the agent for each architecture
 	@mkdir -p bin
 	$(GO_BUILD) -o bin/compute-api ./cmd/compute-api
 	GOARCH=amd64 $(GO_AGENT) -o bin/bcd-linux-amd64 ./cmd/bcd
 	GOARCH=arm64 $(GO_AGENT) -o bin/bcd-linux-arm64 ./cmd/bcd
 	ln -sf bcd-linux-$$(go env GOARCH) bin/bcd
+
+.PHONY: console
+console: ## Build the web console, which the next build embeds
+	@scripts/console
+
+# As part of a build only when its sources have changed, and nothing that stops the build: a server without the console works.
+console/dist/index.html: $(shell find console/src console/public console/scripts console/index.html console/package-lock.json console/vite.config.ts -type f)
+	@scripts/console || echo "console: not built; the server will say so at /" >&2
+
+.PHONY: test-console
+test-console: deps build ## Check the console's types, style and generated code, and use it in a browser
+	cd console && npm run --silent check && npm run --silent test
+
+.PHONY: console-shots
+console-shots: build ## Take a picture of each page of the console in both themes and at phone width, into console/screenshots
+	cd console && SHOTS=1 npm run --silent test
 
 .PHONY: test
 test: deps verify lint lint-schema test-go ## Everything that CI runs
@@ -79,6 +95,7 @@ snapshot: ## Take the present schema as the released one
 .PHONY: vuln
 vuln: $(VULN) ## Look for known vulnerabilities; GOVULNDB names another database than Go's
 	$(VULN) -db $(or $(GOVULNDB),https://vuln.go.dev) ./...
+	cd console && npm audit --audit-level high
 
 .PHONY: torture-outbox
 torture-outbox: ## Lose, repeat or reorder no event: writers, readers and connections that are killed; SEED repeats a run
