@@ -95,6 +95,9 @@ snapshot: ## Take the present schema as the released one
 .PHONY: vuln
 vuln: $(VULN) ## Look for known vulnerabilities; GOVULNDB names another database than Go's
 	$(VULN) -db $(or $(GOVULNDB),https://vuln.go.dev) ./...
+
+.PHONY: vuln-console
+vuln-console: ## Look for known vulnerabilities in the console's packages
 	cd console && npm audit --audit-level high
 
 .PHONY: torture-outbox
