@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"better/compute/audit/journal"
 	"better/compute/internal/problem"
 )
 
@@ -25,8 +26,10 @@ const maxSubjectName = 256
 type Actor struct {
 	Subject    Subject
 	Groups     []Subject
-	Expires    time.Time // when the credential ends; zero: never
+	Expires    time.Time // when the credential ends, with what is allowed for its issuer's clock; zero: never
 	Credential string    // the id of the API token that the caller came with; empty: another kind of credential
+	// Withdrawn is closed when the credential counts no more for another reason: what vouched for it was taken away. Nil: that does not happen.
+	Withdrawn <-chan struct{}
 }
 
 // subjects are those whose bindings count for the actor.
@@ -47,7 +50,17 @@ func (a Actor) authenticated(now time.Time) bool {
 	if !strings.HasPrefix(a.Subject, userPrefix) && !strings.HasPrefix(a.Subject, servicePrefix) {
 		return false
 	}
-	return a.Expires.IsZero() || now.Before(a.Expires)
+	return !a.Ended(now)
+}
+
+// Ended reports whether the credential has expired or was withdrawn. It does not tell of an API token that was revoked.
+func (a Actor) Ended(now time.Time) bool {
+	select {
+	case <-a.Withdrawn: // never, when it is nil
+		return true
+	default:
+		return !a.Expires.IsZero() && !now.Before(a.Expires)
+	}
 }
 
 // question asks for all that decides about the actor.
@@ -106,4 +119,14 @@ func WithRequestID(ctx context.Context, id string) context.Context {
 func RequestID(ctx context.Context) string {
 	id, _ := ctx.Value(requestIDKey{}).(string)
 	return id
+}
+
+// Caller is what the audit log says of who acts: the subject, the API token with which it came if it is the caller of the context, and the
+// request.
+func Caller(ctx context.Context, subject Subject) journal.Caller {
+	c := journal.Caller{Actor: subject, RequestID: RequestID(ctx)}
+	if actor, ok := ActorFrom(ctx); ok && actor.Subject == subject {
+		c.APIToken = actor.Credential
+	}
+	return c
 }

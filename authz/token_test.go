@@ -185,3 +185,27 @@ func TestTokenIsJudgedAgainUnderTheLock(t *testing.T) {
 		t.Errorf("bindings are %v", got)
 	}
 }
+
+// What was withdrawn is nobody's credential, on a connection that is open too.
+func TestCredentialThatIsWithdrawn(t *testing.T) {
+	t.Parallel()
+	b := setup(t, allow("user:u", "fleet-admin", "compute-fleet"))
+	withdrawn := make(chan struct{})
+	actor := Actor{Subject: "user:u", Withdrawn: withdrawn}
+	ctx := WithActor(t.Context(), actor)
+	told := make(chan struct{})
+	b.d.AfterEnd(ctx, actor, func() { close(told) })
+	if err := b.d.Check(ctx, ProvidersRead, Fleet()); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-told:
+		t.Fatal("told before the end")
+	default:
+	}
+	close(withdrawn)
+	<-told
+	wantCode(t, b.d.Check(ctx, ProvidersRead, Fleet()), problem.Unauthenticated)
+	_, err := b.d.Authenticated(ctx)
+	wantCode(t, err, problem.Unauthenticated)
+}

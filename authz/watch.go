@@ -21,26 +21,36 @@ func (d *Decider) Changes(ctx context.Context, a Actor) <-chan struct{} {
 	return changed
 }
 
-// AfterEnd calls fn once the actor's API token counts no more, unless ctx ends first. It does nothing for an actor without one.
+// AfterEnd calls fn once the actor's credential was taken back, unless ctx ends first: an API token that counts no more, or one of
+// another kind that was withdrawn. That a credential expires is the caller's to see.
 func (d *Decider) AfterEnd(ctx context.Context, a Actor, fn func()) {
-	if a.Credential == "" {
-		return
-	}
-	changed := d.Changes(ctx, a)
-	go func() {
-		for {
-			live, err := d.Live(ctx, a.Credential)
-			if err == nil && !live {
-				fn()
-				return
-			}
+	switch {
+	case a.Credential != "":
+		go d.afterRevocation(ctx, a, d.Changes(ctx, a), fn)
+	case a.Withdrawn != nil:
+		go func() {
 			select {
 			case <-ctx.Done():
-				return
-			case <-changed: // also when the policy can be read again
+			case <-a.Withdrawn:
+				fn()
 			}
+		}()
+	}
+}
+
+func (d *Decider) afterRevocation(ctx context.Context, a Actor, changed <-chan struct{}, fn func()) {
+	for {
+		live, err := d.Live(ctx, a.Credential)
+		if err == nil && !live {
+			fn()
+			return
 		}
-	}()
+		select {
+		case <-ctx.Done():
+			return
+		case <-changed: // also when the policy can be read again
+		}
+	}
 }
 
 // watched are the names by which notifications tell of the actor.

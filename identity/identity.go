@@ -38,7 +38,7 @@ const (
 	Expired       Reason = "expired"
 	NotYet        Reason = "not valid yet"
 	BadSubject    Reason = "a subject that cannot be granted anything"
-	BadGroups     Reason = "groups that cannot be read, or too many"
+	BadGroups     Reason = "groups that cannot be read, are left out, or are too many"
 
 	otherReason Reason = "other"
 	notNow      Reason = "unavailable"
@@ -77,6 +77,13 @@ func New(d Deps) (*Authenticator, error) {
 		return nil, err
 	}
 	return &Authenticator{deps: d, results: results}, nil
+}
+
+// Run keeps up with the issuer's keys until ctx ends. Call it once.
+func (a *Authenticator) Run(ctx context.Context) {
+	if a.deps.OIDC != nil {
+		a.deps.OIDC.Run(ctx)
+	}
 }
 
 // Authenticate tells who comes with the token, which kind it is being seen from its form. A Reason, or UNAVAILABLE when it cannot be told

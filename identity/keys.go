@@ -2,6 +2,7 @@ package identity
 
 import (
 	"context"
+	"crypto"
 	"crypto/rsa"
 	"encoding/json"
 	"errors"
@@ -47,14 +48,19 @@ type keySet struct {
 	log    *slog.Logger
 	now    func() time.Time
 
-	mu         sync.Mutex
-	url        string // of the keys, found by discovery
-	keys       []jose.JSONWebKey
-	generation uint64    // moves when a key is gone
-	fetched    time.Time // when the issuer last answered
-	tried      time.Time
-	fetching   chan struct{} // closed when the fetch under way ends; nil: none
-	missed     *lru.Cache[string, time.Time]
+	mu       sync.Mutex
+	url      string // of the keys, found by discovery
+	keys     []*publicKey
+	fetched  time.Time // when the issuer last answered
+	tried    time.Time
+	fetching chan struct{} // closed when the fetch under way ends; nil: none
+	missed   *lru.Cache[string, time.Time]
+}
+
+// publicKey is one for as long as the issuer has it.
+type publicKey struct {
+	jose.JSONWebKey
+	gone chan struct{} // closed when the issuer has taken it away
 }
 
 func newKeySet(issuer string, log *slog.Logger) *keySet {
@@ -65,29 +71,38 @@ func newKeySet(issuer string, log *slog.Logger) *keySet {
 	return &keySet{issuer: issuer, client: client(), log: log, now: time.Now, missed: missed}
 }
 
-// current makes sure that there are keys to go by, and gives their generation. Keys that are getting old are fetched while the
-// caller goes on with them. UNAVAILABLE when there are none.
-func (k *keySet) current(ctx context.Context) (uint64, error) {
+// current makes sure that there are keys to go by. Keys that are getting old are fetched while the caller goes on with them.
+// UNAVAILABLE when there are none.
+func (k *keySet) current(ctx context.Context) error {
 	k.mu.Lock()
 	age := k.age()
 	var wait chan struct{}
 	if age > refreshKeys {
 		wait = k.fetch(ctx)
 	}
-	generation := k.generation
 	k.mu.Unlock()
 	if age <= trustKeys {
-		return generation, nil
+		return nil
 	}
 	if err := await(ctx, wait); err != nil {
-		return 0, err
+		return err
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.age() > trustKeys {
-		return 0, unavailable(nil)
+		return unavailable(nil)
 	}
-	return k.generation, nil
+	return nil
+}
+
+// refresh fetches keys that are getting old, so that one that was taken away ends streams although nobody else comes with a token. Before the
+// first token came, the issuer is not asked.
+func (k *keySet) refresh(ctx context.Context) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if !k.fetched.IsZero() && k.age() > refreshKeys {
+		k.fetch(ctx)
+	}
 }
 
 // age is that of the keys; they are older than anything before the first answer.
@@ -98,48 +113,46 @@ func (k *keySet) age() time.Duration {
 	return k.now().Sub(k.fetched)
 }
 
-// verify gives the payload of a token that one of the keys signed, and the generation of the keys. BadSignature, UnknownKey or
-// UNAVAILABLE.
-func (k *keySet) verify(ctx context.Context, signed *jose.JSONWebSignature, header jose.Header) ([]byte, uint64, error) {
-	payload, generation, err := k.try(signed, header)
+// verify gives the payload of a token that one of the keys signed, and that key. BadSignature, UnknownKey or UNAVAILABLE.
+func (k *keySet) verify(ctx context.Context, signed *jose.JSONWebSignature, header jose.Header) ([]byte, *publicKey, error) {
+	payload, key, err := k.try(signed, header)
 	if !errors.Is(err, UnknownKey) {
-		return payload, generation, err
+		return payload, key, err
 	}
 	wait := k.fetchFor(ctx, header.KeyID)
 	if wait == nil {
-		return nil, 0, UnknownKey
+		return nil, nil, UnknownKey
 	}
 	if err := await(ctx, wait); err != nil {
-		return nil, 0, err
+		return nil, nil, err
 	}
-	payload, generation, err = k.try(signed, header)
+	payload, key, err = k.try(signed, header)
 	if errors.Is(err, UnknownKey) {
 		k.missed.Add(header.KeyID, k.now())
 	}
-	return payload, generation, err
+	return payload, key, err
 }
 
 // try goes through the keys that the header can mean. One that names no key can mean each, and a new one too.
-func (k *keySet) try(signed *jose.JSONWebSignature, header jose.Header) ([]byte, uint64, error) {
+func (k *keySet) try(signed *jose.JSONWebSignature, header jose.Header) ([]byte, *publicKey, error) {
 	k.mu.Lock()
-	keys, generation := k.keys, k.generation
+	keys := k.keys
 	k.mu.Unlock()
 	err := UnknownKey
-	for i := range keys {
-		key := &keys[i]
+	for _, key := range keys {
 		if header.KeyID != "" && key.KeyID != header.KeyID {
 			continue
 		}
 		if key.Algorithm == "" || key.Algorithm == header.Algorithm {
-			if payload, wrong := signed.Verify(key); wrong == nil {
-				return payload, generation, nil
+			if payload, wrong := signed.Verify(&key.JSONWebKey); wrong == nil {
+				return payload, key, nil
 			}
 		}
 		if header.KeyID != "" {
 			err = BadSignature
 		}
 	}
-	return nil, 0, err
+	return nil, nil, err
 }
 
 // fetchFor begins a fetch because of a key that is not known, or joins the one that is under way; nil when it is too early for that.
@@ -183,21 +196,29 @@ func (k *keySet) fetch(ctx context.Context) chan struct{} {
 	return done
 }
 
-// take puts new keys in the place of the old ones.
-func (k *keySet) take(at string, keys []jose.JSONWebKey) {
-	for i := range k.keys {
-		if !slices.ContainsFunc(keys, func(key jose.JSONWebKey) bool { return sameKey(&key, &k.keys[i]) }) {
-			k.generation++ // what the lost key signed is to be looked at again
-			break
+// take puts the keys that the issuer has now in the place of those that it had. One that it still has stays the same.
+func (k *keySet) take(at string, found []jose.JSONWebKey) {
+	keys := make([]*publicKey, len(found))
+	for i := range found {
+		keys[i] = &publicKey{found[i], make(chan struct{})}
+		if same := slices.IndexFunc(k.keys, func(old *publicKey) bool { return sameKey(&old.JSONWebKey, &found[i]) }); same >= 0 {
+			keys[i] = k.keys[same]
+		}
+	}
+	for _, old := range k.keys {
+		if !slices.Contains(keys, old) {
+			close(old.gone)
 		}
 	}
 	k.url, k.keys, k.fetched = at, keys, k.now()
 }
 
+// sameKey reports whether the two verify the same tokens. What else an issuer says of a key, its certificates say, may change.
 func sameKey(a, b *jose.JSONWebKey) bool {
-	x, errX := json.Marshal(a)
-	y, errY := json.Marshal(b)
-	return errX == nil && errY == nil && string(x) == string(y)
+	key, ok := a.Key.(interface {
+		Equal(other crypto.PublicKey) bool
+	})
+	return ok && a.KeyID == b.KeyID && a.Algorithm == b.Algorithm && key.Equal(b.Key)
 }
 
 // ask gets the keys from the issuer, after finding out where they are unless that is known.

@@ -18,6 +18,7 @@ const (
 	defaultLeeway = 30 * time.Second
 	cachedTokens  = 10_000
 	maxKeyID      = 256
+	lookEvery     = time.Minute
 )
 
 // Algorithms are those of the signatures that are taken. All are asymmetric: with any other, whoever knows the issuer's public keys
@@ -43,13 +44,7 @@ type OIDC struct {
 	options Options
 	keys    *keySet
 	now     func() time.Time
-	cached  *lru.Cache[[sha256.Size]byte, verified]
-}
-
-// verified is the result for a token. It holds as long as the keys that made it.
-type verified struct {
-	actor      authz.Actor
-	generation uint64
+	cached  *lru.Cache[[sha256.Size]byte, authz.Actor]
 }
 
 // NewOIDC makes an OIDC. CheckURL says what the issuer must be like.
@@ -57,57 +52,76 @@ func NewOIDC(o Options) *OIDC {
 	if o.Leeway == 0 {
 		o.Leeway = defaultLeeway
 	}
-	cached, err := lru.New[[sha256.Size]byte, verified](cachedTokens)
+	cached, err := lru.New[[sha256.Size]byte, authz.Actor](cachedTokens)
 	if err != nil {
 		panic(err) // only for a size that is not positive
 	}
 	return &OIDC{options: o, keys: newKeySet(o.Issuer, o.Log), now: time.Now, cached: cached}
 }
 
-// Authenticate tells who comes with the token: `user:` and its subject, with its groups, until it expires. A Reason, or UNAVAILABLE
-// when the issuer's keys are not known.
+// Run looks at the issuer's keys again while nobody comes with a token, until ctx ends. Call it once.
+func (o *OIDC) Run(ctx context.Context) {
+	looks := time.NewTicker(lookEvery)
+	defer looks.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-looks.C:
+			o.keys.refresh(ctx)
+		}
+	}
+}
+
+// Authenticate tells who comes with the token: `user:` and its subject, with its groups, until it expires or the key that signed it is
+// withdrawn. A Reason, or UNAVAILABLE when the issuer's keys are not known.
 func (o *OIDC) Authenticate(ctx context.Context, token string) (authz.Actor, error) {
 	if len(token) > maxToken {
 		return authz.Actor{}, TooLarge
 	}
-	generation, err := o.keys.current(ctx)
-	if err != nil {
+	if err := o.keys.current(ctx); err != nil {
 		return authz.Actor{}, err
 	}
 	sum := sha256.Sum256([]byte(token))
-	if v, ok := o.cached.Get(sum); ok && v.generation == generation {
-		if !o.now().Before(v.actor.Expires) {
+	if actor, ok := o.cached.Get(sum); ok {
+		if !o.now().Before(actor.Expires) {
 			return authz.Actor{}, Expired
 		}
-		return v.actor, nil
+		if !actor.Ended(o.now()) {
+			return actor, nil
+		}
 	}
-	actor, generation, err := o.verify(ctx, token)
+	actor, err := o.verify(ctx, token)
 	if err != nil {
 		return authz.Actor{}, err
 	}
-	o.cached.Add(sum, verified{actor, generation})
+	o.cached.Add(sum, actor)
 	return actor, nil
 }
 
-func (o *OIDC) verify(ctx context.Context, token string) (authz.Actor, uint64, error) {
+func (o *OIDC) verify(ctx context.Context, token string) (authz.Actor, error) {
 	signed, err := jose.ParseSignedCompact(token, Algorithms())
 	if err != nil || len(signed.Signatures) != 1 {
-		return authz.Actor{}, 0, Malformed
+		return authz.Actor{}, Malformed
 	}
 	header := signed.Signatures[0].Protected
 	if err := checkHeader(header); err != nil {
-		return authz.Actor{}, 0, err
+		return authz.Actor{}, err
 	}
 	// Before any key is asked for, so that tokens that are not meant for us at all cost the issuer nothing.
 	if err := o.checkAddressees(signed.UnsafePayloadWithoutVerification()); err != nil {
-		return authz.Actor{}, 0, err
+		return authz.Actor{}, err
 	}
-	payload, generation, err := o.keys.verify(ctx, signed, header)
+	payload, key, err := o.keys.verify(ctx, signed, header)
 	if err != nil {
-		return authz.Actor{}, 0, err
+		return authz.Actor{}, err
 	}
 	actor, err := o.actor(payload)
-	return actor, generation, err
+	if err != nil {
+		return authz.Actor{}, err
+	}
+	actor.Withdrawn = key.gone
+	return actor, nil
 }
 
 // checkHeader refuses headers by which a token brings its own key, asks for rules that we do not know, or says that it is something

@@ -57,7 +57,7 @@ func (s *Server) authenticate(ctx context.Context, token string) (authz.Actor, e
 		s.log.LogAttrs(ctx, slog.LevelInfo, "a credential was refused", slog.String("reason", err.Error()), slog.String("requestId", authz.RequestID(ctx)))
 		return authz.Actor{}, refused.Because(err)
 	}
-	if !actor.Expires.IsZero() && !s.now().Before(actor.Expires) {
+	if actor.Ended(s.now()) {
 		return authz.Actor{}, refused
 	}
 	return actor, nil

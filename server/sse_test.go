@@ -99,7 +99,7 @@ func TestEventStreamEndsWithItsCredential(t *testing.T) {
 	w := setup(t)
 	lines := w.events(t, watch("t", -1), tokenShort)
 	expectLines(t, lines, "event: next", `data: {"data"`,
-		"event: next", `data: {"errors":[{"message":"The credential has expired.","extensions":{"code":"UNAUTHENTICATED"}}]}`, "event: complete", "data:")
+		"event: next", `data: {"errors":[{"message":"The credential has ended.","extensions":{"code":"UNAUTHENTICATED"}}]}`, "event: complete", "data:")
 	expectEnd(t, lines)
 }
 

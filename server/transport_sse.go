@@ -61,22 +61,35 @@ func (s *Server) serveEvents(w http.ResponseWriter, r *http.Request, params *gra
 // endEvents says why a stream is over, unless the server drains or the client is gone.
 func (s *Server) endEvents(ctx context.Context, events *events) {
 	if ctx.Err() != nil {
-		if !errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
+		if !errors.Is(context.Cause(ctx), errCredentialEnded) {
 			return
 		}
-		_ = events.next(s.engine.refuse(context.WithoutCancel(ctx), problem.New(problem.Unauthenticated, "The credential has expired.")))
+		_ = events.next(s.engine.refuse(context.WithoutCancel(ctx), problem.New(problem.Unauthenticated, "The credential has ended.")))
 	}
 	_ = events.complete()
 }
 
-// streamContext ends with the request, with what else ends it, and with the caller's credential (DeadlineExceeded).
+var errCredentialEnded = errors.New("the caller's credential has ended")
+
+// streamContext ends with the request, with what else ends it, and with the caller's credential (errCredentialEnded). That an API token
+// was revoked is for what feeds the stream to see.
 func streamContext(ctx, ends context.Context, actor authz.Actor) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, cancelCause := context.WithCancelCause(ctx)
+	cancel := func() { cancelCause(nil) }
 	stop := context.AfterFunc(ends, cancel)
+	if actor.Withdrawn != nil {
+		go func() {
+			select {
+			case <-ctx.Done():
+			case <-actor.Withdrawn:
+				cancelCause(errCredentialEnded)
+			}
+		}()
+	}
 	if actor.Expires.IsZero() {
 		return ctx, func() { stop(); cancel() }
 	}
-	ctx, cancelDeadline := context.WithDeadline(ctx, actor.Expires)
+	ctx, cancelDeadline := context.WithDeadlineCause(ctx, actor.Expires, errCredentialEnded)
 	return ctx, func() { stop(); cancelDeadline(); cancel() }
 }
 

@@ -179,3 +179,27 @@ func TestStreamsEndWithTheirOpenIDConnectToken(t *testing.T) {
 		t.Errorf("after its end: %s", got)
 	}
 }
+
+// They end as well with the key that signed it, however long the token would be good: the issuer withdraws a key that was stolen.
+func TestStreamsEndWithTheKeyOfTheirToken(t *testing.T) {
+	t.Parallel()
+	p := provide(t, "127.0.0.1:0")
+	s, _ := serve(t, pgtest.URL(t), oidcAuth(p.url), bindings("user:ada provider-viewer compute-tenant/acme"))
+	token := p.token(t, "ada", audience, "expires:10000h")
+	idle, socket, events := s.dial(t, token), s.socket(t, token), s.sse(t, token)
+	s.running(t, 2, 1)
+	do(t, http.MethodPost, p.url+"/test/rotate", "", nil, nil)
+	eventually(t, "signed with the new key", "user:eve", func() string { return s.viewer(t, p.token(t, "eve", audience)) })
+	if got := idle.wait(t, "the idle WebSocket"); got != "4403" {
+		t.Errorf("the idle WebSocket ended with %s", got)
+	}
+	if got := socket.wait(t, "the WebSocket"); got != "4403" {
+		t.Errorf("the WebSocket ended with %s", got)
+	}
+	if got := events.wait(t, "the event stream"); got != "UNAUTHENTICATED" {
+		t.Errorf("the event stream ended with %q", got)
+	}
+	if got := s.viewer(t, token); got != "UNAUTHENTICATED" {
+		t.Errorf("after its end: %s", got)
+	}
+}
