@@ -131,18 +131,28 @@ func (o *OIDC) checkTimes(c claims) (ends time.Time, err error) {
 	return ends, nil
 }
 
-// groups reads the names of the caller's groups. A name that no binding can be made for is left out. Of too many none is: a
-// binding can also deny.
+// groups reads the names of the caller's groups. A name that no binding can be made for is left out. Of too many none is, and none may
+// be missing: a binding can also deny.
 func (o *OIDC) groups(c claims) ([]authz.Subject, error) {
-	raw := c.find(o.options.GroupsClaim)
-	if raw == nil || string(raw) == "null" {
+	path := o.options.GroupsClaim
+	if path == "" {
 		return nil, nil
 	}
-	if raw[0] != '"' && raw[0] != '[' {
+	raw, err := c.find(path)
+	if err != nil || c.leavesOut(path) {
 		return nil, BadGroups
 	}
+	if isAbsent(raw) {
+		return nil, nil
+	}
+	var names []string
+	if raw[0] == '"' {
+		names = texts(raw)
+	} else if names, err = listOfTexts(raw); err != nil {
+		return nil, err
+	}
 	var groups []authz.Subject
-	for _, name := range texts(raw) {
+	for _, name := range names {
 		if nameForm.MatchString(name) {
 			groups = append(groups, "group:"+name)
 		}
@@ -155,21 +165,49 @@ func (o *OIDC) groups(c claims) ([]authz.Subject, error) {
 	return groups, nil
 }
 
-// find takes the path for one name first: names of claims can be URLs.
-func (c claims) find(path string) json.RawMessage {
-	if path == "" {
-		return nil
+func isAbsent(raw json.RawMessage) bool { return raw == nil || string(raw) == "null" }
+
+// listOfTexts takes nothing else than texts for a list of them.
+func listOfTexts(raw json.RawMessage) ([]string, error) {
+	var list []*string
+	if json.Unmarshal(raw, &list) != nil || slices.Contains(list, nil) {
+		return nil, BadGroups
 	}
+	names := make([]string, len(list))
+	for i, name := range list {
+		names[i] = *name
+	}
+	return names, nil
+}
+
+// leavesOut reports whether the issuer says that the claim is to be had elsewhere, which it does when it is long: as a distributed claim
+// (OpenID Connect Core, 5.6.2), or by the flag that some issuers set where that does not fit.
+func (c claims) leavesOut(path string) bool {
+	name, _, _ := strings.Cut(path, ".")
+	if flag := c["hasgroups"]; !isAbsent(flag) && string(flag) != "false" && isAbsent(c[path]) {
+		return true
+	}
+	if isAbsent(c["_claim_names"]) {
+		return false
+	}
+	elsewhere, err := readClaims(c["_claim_names"])
+	_, whole := elsewhere[path]
+	_, first := elsewhere[name]
+	return err != nil || whole || first
+}
+
+// find takes the path for one name first: names of claims can be URLs. BadGroups when it goes through something that has no names.
+func (c claims) find(path string) (json.RawMessage, error) {
 	if raw, has := c[path]; has {
-		return raw
+		return raw, nil
 	}
 	name, rest, nested := strings.Cut(path, ".")
-	if !nested {
-		return nil
+	if !nested || isAbsent(c[name]) {
+		return nil, nil
 	}
 	inner, err := readClaims(c[name])
 	if err != nil {
-		return nil
+		return nil, BadGroups
 	}
 	return inner.find(rest)
 }

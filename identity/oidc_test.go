@@ -270,20 +270,37 @@ func TestGroups(t *testing.T) {
 		want  []string
 		err   error
 	}{
-		"a list":                   {"groups", claimSet{"groups": []string{"b", "a", "a"}}, []string{"group:a", "group:b"}, nil},
-		"one":                      {"groups", claimSet{"groups": "a"}, []string{"group:a"}, nil},
-		"none":                     {"groups", nil, nil, nil},
-		"null":                     {"groups", claimSet{"groups": json.RawMessage("null")}, nil, nil},
-		"nested":                   {"realm_access.roles", claimSet{"realm_access": claimSet{"roles": []string{"a"}}}, []string{"group:a"}, nil},
-		"nested in what is none":   {"realm_access.roles", claimSet{"realm_access": "x"}, nil, nil},
-		"a name with dots":         {"https://a.example/groups", claimSet{"https://a.example/groups": []string{"a"}}, []string{"group:a"}, nil},
-		"no claim is configured":   {"", claimSet{"groups": []string{"a"}}, nil, nil},
-		"what cannot be a group":   {"groups", claimSet{"groups": []any{"with space", "", 7, nil, "ä", strings.Repeat("x", 257), "a"}}, []string{"group:a"}, nil},
-		"what looks like a prefix": {"groups", claimSet{"groups": []string{"group:a", "user:root"}}, []string{"group:group:a", "group:user:root"}, nil},
-		"a number":                 {"groups", claimSet{"groups": 7}, nil, BadGroups},
-		"an object":                {"groups", claimSet{"groups": claimSet{"a": true}}, nil, BadGroups},
-		"as many as may be":        {"groups", claimSet{"groups": many[1:]}, nil, nil},
-		"more than that":           {"groups", claimSet{"groups": many}, nil, BadGroups},
+		"a list":                 {"groups", claimSet{"groups": []string{"b", "a", "a"}}, []string{"group:a", "group:b"}, nil},
+		"one":                    {"groups", claimSet{"groups": "a"}, []string{"group:a"}, nil},
+		"none":                   {"groups", nil, nil, nil},
+		"null":                   {"groups", claimSet{"groups": json.RawMessage("null")}, nil, nil},
+		"nested":                 {"realm_access.roles", claimSet{"realm_access": claimSet{"roles": []string{"a"}}}, []string{"group:a"}, nil},
+		"nested in what is none": {"realm_access.roles", claimSet{"realm_access": "x"}, nil, BadGroups},
+		"nested in null":         {"realm_access.roles", claimSet{"realm_access": json.RawMessage("null")}, nil, nil},
+		"nested and not there":   {"realm_access.roles", claimSet{"realm_access": claimSet{"a": 1}}, nil, nil},
+		"a name with dots":       {"https://a.example/groups", claimSet{"https://a.example/groups": []string{"a"}}, []string{"group:a"}, nil},
+		"no claim is configured": {"", claimSet{"groups": []string{"a"}}, nil, nil},
+		"what cannot be a group": {"groups", claimSet{"groups": []any{"with space", "", "ä", strings.Repeat("x", 257), "a"}}, []string{"group:a"}, nil},
+		"a list with a number":   {"groups", claimSet{"groups": []any{"a", 7}}, nil, BadGroups},
+		"a list with null":       {"groups", claimSet{"groups": []any{"a", nil}}, nil, BadGroups},
+		"a list of lists":        {"groups", claimSet{"groups": [][]string{{"a"}}}, nil, BadGroups},
+		"a list of objects":      {"groups", claimSet{"groups": []claimSet{{"name": "a"}}}, nil, BadGroups},
+		"an empty list":          {"groups", claimSet{"groups": []string{}}, nil, nil},
+		"to be had elsewhere": {"groups", claimSet{
+			"_claim_names": claimSet{"groups": "src1"}, "_claim_sources": claimSet{"src1": claimSet{"endpoint": "https://graph.example/groups"}},
+		}, nil, BadGroups},
+		"elsewhere, and nested":          {"realm_access.roles", claimSet{"_claim_names": claimSet{"realm_access": "src1"}}, nil, BadGroups},
+		"some here, more elsewhere":      {"groups", claimSet{"groups": []string{"a"}, "_claim_names": claimSet{"groups": "src1"}}, nil, BadGroups},
+		"something else elsewhere":       {"groups", claimSet{"groups": []string{"a"}, "_claim_names": claimSet{"address": "src1"}}, []string{"group:a"}, nil},
+		"elsewhere, in no known form":    {"groups", claimSet{"_claim_names": "groups"}, nil, BadGroups},
+		"left out, with a flag":          {"groups", claimSet{"hasgroups": true}, nil, BadGroups},
+		"a flag that says no":            {"groups", claimSet{"hasgroups": false}, nil, nil},
+		"left out, and nobody wants any": {"", claimSet{"_claim_names": claimSet{"groups": "src1"}}, nil, nil},
+		"what looks like a prefix":       {"groups", claimSet{"groups": []string{"group:a", "user:root"}}, []string{"group:group:a", "group:user:root"}, nil},
+		"a number":                       {"groups", claimSet{"groups": 7}, nil, BadGroups},
+		"an object":                      {"groups", claimSet{"groups": claimSet{"a": true}}, nil, BadGroups},
+		"as many as may be":              {"groups", claimSet{"groups": many[1:]}, nil, nil},
+		"more than that":                 {"groups", claimSet{"groups": many}, nil, BadGroups},
 	} {
 		v := newVerifier(t, i.URL)
 		v.options.GroupsClaim = c.path
@@ -436,6 +453,47 @@ func TestRotation(t *testing.T) {
 	v.settle(t)
 	v.want(t, "the old key, taken away", oldToken, UnknownKey)
 	v.want(t, "the new one", newToken, nil)
+}
+
+// Who came with a token is told that its key is gone, also when nobody else comes, and also after the key was taken for the same for a while.
+func TestACallerHearsThatTheirKeyIsGone(t *testing.T) {
+	t.Parallel()
+	old, new := newPair(t, "old", jose.ES256), newPair(t, "new", jose.ES256)
+	i := newIssuer(t, old.public)
+	v := newVerifier(t, i.URL)
+	v.keys.refresh(t.Context())
+	v.settle(t)
+	if n := i.keysAsked.Load(); n != 0 {
+		t.Errorf("before anybody came the keys were asked for %d times", n)
+	}
+	caller := v.want(t, "the old key", old.sign(t, i.claims(nil), nil), nil)
+	look := func(keys ...jose.JSONWebKey) {
+		i.publish(keys...)
+		v.pass(refreshKeys + time.Second)
+		v.keys.refresh(t.Context())
+		v.settle(t)
+	}
+	described := old.public
+	described.Use = ""
+	look(described, new.public)
+	other := v.want(t, "the new key", new.sign(t, i.claims(nil), nil), nil)
+	if caller.Ended(v.now()) || other.Ended(v.now()) {
+		t.Error("while both keys are there, somebody has ended")
+	}
+	look(new.public)
+	select {
+	case <-caller.Withdrawn:
+	default:
+		t.Error("the key is gone, and nobody is told")
+	}
+	if !caller.Ended(v.now()) || other.Ended(v.now()) {
+		t.Errorf("ended: who came with the old key %v, with the new one %v", caller.Ended(v.now()), other.Ended(v.now()))
+	}
+	look(old.public, new.public)
+	if !caller.Ended(v.now()) {
+		t.Error("a key that is back brings back who had to come again")
+	}
+	v.want(t, "the old key, back", old.sign(t, i.claims(nil), nil), nil)
 }
 
 // settle waits for a fetch that goes on by itself.
