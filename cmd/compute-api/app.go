@@ -24,6 +24,7 @@ import (
 	"better/compute/console"
 	"better/compute/graph"
 	"better/compute/host"
+	"better/compute/identity"
 	"better/compute/internal/cursor"
 	"better/compute/internal/event"
 	"better/compute/internal/pki"
@@ -52,6 +53,7 @@ type app struct {
 	hub       *event.Hub
 	secrets   *secret.Service
 	tokens    *apitoken.Service
+	identity  *identity.Authenticator
 	accounts  *provideraccount.Service
 	pools     *pool.Service
 	worker    *bootstrap.Worker // nil in a deployment that is not set up for bootstraps
@@ -227,8 +229,7 @@ func (a *app) wireServer(metrics *prometheus.Registry, runs *bootstrap.Service, 
 		Time: a.config.Limits.OperationTime, LiveTime: a.config.Limits.LiveOperationTime,
 	}
 	metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	callers, err := a.callers(metrics)
-	if err != nil {
+	if a.identity, err = a.callers(metrics); err != nil {
 		return err
 	}
 	pages, err := a.console()
@@ -236,7 +237,7 @@ func (a *app) wireServer(metrics *prometheus.Registry, runs *bootstrap.Service, 
 		return err
 	}
 	a.api, err = server.New(server.Deps{
-		Schema: schema, Authenticate: callers.Authenticate, REST: shim.Handler(), CallCost: rest.Cost, Console: pages,
+		Schema: schema, Authenticate: a.identity.Authenticate, REST: shim.Handler(), CallCost: rest.Cost, Console: pages,
 		Ready: a.isReady, Metrics: metrics, Log: a.log, Config: a.config.serverConfig(), Belongs: a.belongs,
 		AfterEnd: a.decider.AfterEnd,
 	})
@@ -313,6 +314,10 @@ func (a *app) run(ctx context.Context, started func(context.Context) error) erro
 		return a.api.Serve(ctx, a.apiListener)
 	})
 	group.Go(func() error { return a.decider.Run(serving) })
+	group.Go(func() error {
+		a.identity.Run(serving)
+		return nil
+	})
 	group.Go(func() error {
 		if err := a.prepareDatabase(ctx); err != nil || ctx.Err() != nil {
 			return err
