@@ -139,7 +139,7 @@ func (r *Reconciler) gone(ctx context.Context, w *work, o provider.Orderer) (out
 }
 
 // takeBack reserves the machine for its release, and tells who has it otherwise: a run that named the machine before the one that ordered it
-// came to reserve it has made it its own. When that run ends without a host the machine is still to be given back.
+// came to reserve it has made it its own, and so has one that knows it by another name. When that run ends without a host the machine is still to be given back.
 func (r *Reconciler) takeBack(ctx context.Context, w *work, machineID string) (holder, error) {
 	b, err := w.bootstrapper()
 	if err != nil {
@@ -149,11 +149,20 @@ func (r *Reconciler) takeBack(ctx context.Context, w *work, machineID string) (h
 	if err != nil {
 		return heldByUs, nil //nolint:nilerr // nobody can have reserved what has no key
 	}
-	mine, err := r.reserve(ctx, w, key, "giving the machine back")
-	if err != nil || mine {
-		return heldByUs, err
+	keys := []string{key}
+	if w.Machine != nil && identityKey(*w.Machine) != "" {
+		keys = append(keys, identityKey(*w.Machine))
 	}
-	return holderOf(ctx, r.DB.DB, key)
+	for _, key := range keys {
+		mine, err := r.reserve(ctx, w, key, "giving the machine back")
+		if err != nil {
+			return heldByUs, err
+		}
+		if !mine {
+			return holderOf(ctx, r.DB.DB, key)
+		}
+	}
+	return heldByUs, nil
 }
 
 // nothingFound believes the provider's lists once they cannot lag any more, where they are all that is known. An order that was never

@@ -2,6 +2,7 @@ package bootstrap
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -22,7 +23,8 @@ func (w *work) bootstrapper() (provider.Bootstrapper, error) {
 	return b, nil
 }
 
-// identifying reserves the machine, whichever account it is reached through, and then reads who it is.
+// identifying reserves the machine, whichever account it is reached through, and then reads who it is. The reservation of a run of another
+// tenant that has not read that yet keeps nobody from reading it first.
 func (r *Reconciler) identifying(ctx context.Context, w *work) (outcome, error) {
 	b, err := w.bootstrapper()
 	if err != nil {
@@ -33,11 +35,14 @@ func (r *Reconciler) identifying(ctx context.Context, w *work) (outcome, error) 
 		return r.failedCall(ctx, w, err)
 	}
 	got, err := r.reserve(ctx, w, key, "identifying the machine")
+	if err == nil && !got {
+		got, err = yields(ctx, r.DB.DB, key, w.TenantID, 0)
+	}
 	if err != nil {
 		return outcome{}, err
 	}
 	if !got {
-		return fail(model.MachineInUse, "The machine is in another bootstrap, or is a host already.", nil), nil
+		return inUse(), nil
 	}
 	r.fault("identifying.reserved")
 	seen, err := call(ctx, r.Timing.Call, func(ctx context.Context) (*provider.Identity, error) {
@@ -51,7 +56,56 @@ func (r *Reconciler) identifying(ctx context.Context, w *work) (outcome, error) 
 	if w.Machine != nil && differs(*w.Machine, clean) {
 		return fail(model.IdentityMismatch, "The machine is not the one that was identified before.", nil), nil
 	}
+	got, err = r.prove(ctx, w, key, clean)
+	if err != nil {
+		return outcome{}, err
+	}
+	if !got {
+		return inUse().with(fields{"machine": clean}), nil // which its cleanup has to spare
+	}
+	r.fault("identifying.proved")
 	return advance(model.Preparing, fields{"machine": clean}), nil
+}
+
+func inUse() outcome {
+	return fail(model.MachineInUse, "The machine is in another bootstrap, or is a host already.", nil)
+}
+
+// identityKey is the machine's second key, by what it says of itself: two accounts may know one machine by different names. Empty
+// when that is not enough to know it by.
+func identityKey(m machine) string {
+	if m.Serial == "" || m.OSMachineID == "" {
+		return ""
+	}
+	return "machine:" + m.Serial + "/" + m.OSMachineID
+}
+
+var errInUse = errors.New("the machine is another's")
+
+// prove makes the machine the run's own, by both keys, now that the run has shown that it reaches it; false when it is another's.
+func (r *Reconciler) prove(ctx context.Context, w *work, key string, m machine) (bool, error) {
+	err := r.DB.RunInTx(ctx, func(ctx context.Context, tx bun.Tx) error {
+		if _, err := update(ctx, guarded(tx, w.run).Set("machine = ?", m)); err != nil {
+			return err
+		}
+		for _, key := range []string{key, identityKey(m)} {
+			if key == "" {
+				continue
+			}
+			got, err := take(ctx, tx, key, w.run)
+			if err != nil {
+				return err
+			}
+			if !got {
+				return errInUse
+			}
+		}
+		return nil
+	})
+	if errors.Is(err, errInUse) {
+		return false, nil
+	}
+	return err == nil, err
 }
 
 func (r *Reconciler) reserve(ctx context.Context, w *work, key, step string) (got bool, err error) {

@@ -55,7 +55,7 @@ func (l *life) step(*rapid.T) { l.bench.step(l.runID) }
 func (l *life) die(rt *rapid.T) {
 	points := []string{
 		"leased", "claiming.intended", "claiming.looked", "claiming.attempted", "claiming.ordered", "identifying.reserved",
-		"identifying.identified", "preparing.prepared", "delivering.minted", "delivering.delivered", "installing.polled", "decided",
+		"identifying.identified", "identifying.proved", "preparing.prepared", "delivering.minted", "delivering.delivered", "installing.polled", "decided",
 		"transition", "settled", "waiting", "cleaning.looked", "cleaning.released", "cleaning.uninstalled", "cleaned",
 	}
 	if l.stepOrDie(l.dieAt(rapid.SampledFrom(points).Draw(rt, "point"), 1), l.runID) {

@@ -244,7 +244,11 @@ func (i *inspection) machineFree(ctx context.Context) (string, error) {
 		return "", err
 	}
 	taken, err := reserved(ctx, i.DB.DB, key)
-	if err == nil && taken[key] {
+	if err != nil {
+		return "", err
+	}
+	contested, err := i.contested(ctx, key, i.in.TenantID)
+	if err == nil && taken[key] && !contested {
 		err = machineInUse(*i.in.MachineID)
 	}
 	return "No bootstrap and no host has the machine.", err

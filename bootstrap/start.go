@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/uptrace/bun"
 
@@ -96,6 +97,7 @@ type plan struct {
 	change     change
 	machineKey string // empty for a machine that is yet to be ordered
 	machineErr error  // why the machine has no key: said after what is wrong with the pool
+	contested  bool   // whoever has the machine yields to who reaches it first
 }
 
 // plan checks what the deployment and the provider can do. It makes no call to the provider.
@@ -129,7 +131,19 @@ func (s *Service) plan(ctx context.Context, runID, subject string, in model.Boot
 		return p, nil
 	}
 	p.machineKey, p.machineErr = s.machineKey(ctx, account, *in.MachineID)
-	return p, nil
+	p.contested, err = s.contested(ctx, p.machineKey, in.TenantID)
+	return p, err
+}
+
+// graceUnproved is how long a run keeps all others from a machine that it has not reached yet.
+const graceUnproved = time.Minute
+
+// contested reports whether the machine is had only by a run of another tenant that had its time to reach it.
+func (s *Service) contested(ctx context.Context, key, tenantID string) (bool, error) {
+	if key == "" {
+		return false, nil
+	}
+	return yields(everyTenant(ctx), s.DB.DB, key, tenantID, graceUnproved)
 }
 
 // supports is UNSUPPORTED with the capabilities that the provider lacks.
@@ -208,7 +222,7 @@ func (s *Service) create(ctx context.Context, tx bun.Tx, p *plan) (*run, error) 
 		if err != nil {
 			return nil, err
 		}
-		if !got {
+		if !got && !p.contested {
 			return nil, machineInUse(*r.MachineID)
 		}
 	}

@@ -169,6 +169,39 @@ func reserve(ctx context.Context, tx bun.IDB, key, runID string) (bool, error) {
 	return owner == runID, nil
 }
 
+// take is reserve for a run that has proved to reach the machine: it takes it from a run that yields too. Two that prove it at once wait for
+// each other at the reservation, and the second sees the first's proof.
+func take(ctx context.Context, tx bun.IDB, key string, r *run) (bool, error) {
+	got, err := reserve(ctx, tx, key, r.ID)
+	if err != nil {
+		return false, err
+	}
+	if _, err := tx.NewRaw("SELECT FROM machine_reservations WHERE machine_key = ? FOR UPDATE", key).Exec(ctx); err != nil {
+		return false, failed("locking a reservation", err)
+	}
+	if got {
+		got, err = reserve(ctx, tx, key, r.ID) // until the lock another could take it
+		if got || err != nil {
+			return got, err
+		}
+	}
+	free, err := yields(ctx, tx, key, r.TenantID, 0)
+	if err != nil || !free {
+		return false, err
+	}
+	_, err = tx.NewRaw("UPDATE machine_reservations SET bootstrap_id = ?, reserved_at = now() WHERE machine_key = ?", r.ID, key).Exec(ctx)
+	return err == nil, failed("taking a reservation", err)
+}
+
+// yields reports whether the machine is reserved for no more than a run of another tenant that, for at least that long, has not proved that it
+// reaches the machine: anybody can name one. It looks at all tenants' runs, so the context has to.
+func yields(ctx context.Context, idb bun.IDB, key, tenantID string, unproved time.Duration) (free bool, err error) {
+	err = idb.NewRaw(`SELECT EXISTS (SELECT FROM machine_reservations AS r JOIN bootstraps AS b ON b.id = r.bootstrap_id
+		WHERE r.machine_key = ? AND r.host_id IS NULL AND b.tenant_id <> ? AND b.status = ? AND b.machine IS NULL
+			AND b.state_since <= ?)`, key, tenantID, model.Identifying, fromNow(-unproved)).Scan(ctx, &free)
+	return free, failed("reading whose a machine is", err)
+}
+
 // holder is who has a machine.
 type holder int
 

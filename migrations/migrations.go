@@ -26,4 +26,5 @@ var losses = map[string]string{
 	"0009_row_security":         "the wall between tenants in the database",
 	"0010_operations":           "all orphans, what was found by checks of accounts, and which run a run retries",
 	"0011_orphan_account":       "nothing; an orphan of an account that became another project counts as gone",
+	"0012_machine_identity":     "nothing; runs through accounts that know one machine by different names do not see each other",
 }
