@@ -29,12 +29,12 @@ type Entry = journal.Entry
 // system is the actor where there is no caller: an agent that joins or renews has none.
 const system = "system"
 
-// Record adds a row with the caller and the request id of the context; without a caller the actor is "system". Give it the
+// Record adds a row with the caller, its API token and the request id of the context; without a caller the actor is "system". Give it the
 // transaction of the mutation. Not idempotent.
 func Record(ctx context.Context, idb bun.IDB, e Entry) error {
 	who := system
 	if actor, ok := authz.ActorFrom(ctx); ok {
 		who = actor.Subject
 	}
-	return journal.Write(ctx, idb, who, authz.RequestID(ctx), e)
+	return journal.Write(ctx, idb, authz.Caller(ctx, who), e)
 }

@@ -194,7 +194,7 @@ func (d *Decider) deny(ctx context.Context, actor Actor, p Permission, o Object)
 	}
 	ctx, cancel := context.WithTimeout(acrossTenants(context.WithoutCancel(ctx)), denialTimeout)
 	defer cancel()
-	err := journal.Write(ctx, d.db.DB, actor.Subject, RequestID(ctx), journal.Entry{
+	err := journal.Write(ctx, d.db.DB, Caller(ctx, actor.Subject), journal.Entry{
 		TenantID: o.TenantID(), Action: string(p), Object: o.String(), Outcome: journal.Denied,
 	})
 	if err != nil {

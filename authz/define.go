@@ -133,7 +133,7 @@ func undefine(ctx context.Context, tx bun.Tx, by, name string) (deleted bool, er
 }
 
 func writeRoleDown(ctx context.Context, tx bun.Tx, by, action, name string, changed bool, details map[string]any) error {
-	return journal.Write(ctx, tx, by, RequestID(ctx), journal.Entry{
+	return journal.Write(ctx, tx, Caller(ctx, by), journal.Entry{
 		Action: action, Object: "compute-role/" + name, Outcome: outcomeOf(changed), Details: details,
 	})
 }

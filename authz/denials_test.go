@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"better/compute/internal/problem"
 )
 
@@ -51,5 +53,20 @@ func TestDenialsForgetCallersThatHaveThemBack(t *testing.T) {
 	}
 	if len(d.left) > sweepDenialsAt {
 		t.Errorf("%d callers are remembered", len(d.left))
+	}
+}
+
+func TestDenialNamesTheAPIToken(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.addToken(t, "tok_1", "NULL")
+	wantCode(t, b.d.Check(withToken(t.Context(), "service:s", "tok_1"), ProvidersRead, Fleet()), problem.Forbidden)
+	wantCode(t, b.d.Check(as(t.Context(), "user:eve"), ProvidersRead, Fleet()), problem.Forbidden)
+	var details []string
+	if err := b.db.NewRaw("SELECT details::text FROM audit_log ORDER BY id").Scan(t.Context(), &details); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{`{"apiToken": "tok_1"}`, `{}`}, details); diff != "" {
+		t.Error(diff)
 	}
 }

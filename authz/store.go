@@ -167,7 +167,7 @@ func writeAudited(ctx context.Context, tx bun.Tx, by, action, tenantID string, b
 	if err != nil {
 		return false, err
 	}
-	return changed, journal.Write(ctx, tx, by, RequestID(ctx), journal.Entry{
+	return changed, journal.Write(ctx, tx, Caller(ctx, by), journal.Entry{
 		TenantID: tenantID, Action: action, Object: b.Object, Outcome: outcomeOf(changed),
 		Details: map[string]any{"subject": b.Subject, "role": b.Role, "effect": string(b.Effect)},
 	})

@@ -8,6 +8,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 
 	"github.com/uptrace/bun"
 )
@@ -31,20 +32,33 @@ type Entry struct {
 	Details  map[string]any
 }
 
+// Caller is who did it, and how it came.
+type Caller struct {
+	Actor     string
+	APIToken  string // the id of the one that it came with, which becomes details.apiToken; empty: another kind of credential, or none
+	RequestID string
+}
+
 // Write adds a row. In a transaction it stands or falls with what it tells of.
-func Write(ctx context.Context, idb bun.IDB, actor, requestID string, e Entry) error {
-	details := []byte("{}")
-	if len(e.Details) > 0 {
-		var err error
-		if details, err = json.Marshal(e.Details); err != nil {
-			return fmt.Errorf("encoding the details of an audit row: %w", err)
-		}
+func Write(ctx context.Context, idb bun.IDB, c Caller, e Entry) error {
+	details, err := json.Marshal(detailsOf(c, e))
+	if err != nil {
+		return fmt.Errorf("encoding the details of an audit row: %w", err)
 	}
-	_, err := idb.NewRaw(`INSERT INTO audit_log (tenant_id, actor, action, object, outcome, request_id, details)
+	_, err = idb.NewRaw(`INSERT INTO audit_log (tenant_id, actor, action, object, outcome, request_id, details)
 		VALUES (?, ?, ?, ?, ?, ?, ?::jsonb)`,
-		e.TenantID, actor, e.Action, e.Object, string(e.Outcome), requestID, string(details)).Exec(ctx)
+		e.TenantID, c.Actor, e.Action, e.Object, string(e.Outcome), c.RequestID, string(details)).Exec(ctx)
 	if err != nil {
 		return fmt.Errorf("writing an audit row: %w", err)
 	}
 	return nil
+}
+
+func detailsOf(c Caller, e Entry) map[string]any {
+	details := map[string]any{}
+	maps.Copy(details, e.Details)
+	if c.APIToken != "" {
+		details["apiToken"] = c.APIToken
+	}
+	return details
 }
