@@ -249,11 +249,7 @@ func (v *view) final(ctx context.Context, start event.Position) (bool, error) {
 	if v.bootstrapID == "" {
 		return false, nil
 	}
-	upTo := start
-	if upTo.Before(v.position) {
-		upTo = v.position // the cursor came from a replica that was ahead of this one
-	}
-	e, err := event.Latest(ctx, v.DB.DB, v.tenantID, v.bootstrapID, upTo)
+	e, err := event.Latest(ctx, v.DB.DB, v.tenantID, v.bootstrapID)
 	if err != nil || e == nil || v.position.Before(e.Position) {
 		return false, err
 	}
@@ -261,10 +257,10 @@ func (v *view) final(ctx context.Context, start event.Position) (bool, error) {
 	return to.Final(), err
 }
 
-// sendPresent sends the state that the run had at the start of the subscription. It is taken from the events and not from the row, which may
-// be further on already: a transition would then come twice.
+// sendPresent sends the state that the run has. It is taken from the events and not from the row, which may be further on already: a
+// transition would then come twice. It does not wait for the commit horizon, which somebody else's long transaction may hold back.
 func (v *view) sendPresent(ctx context.Context, out chan<- *model.BootstrapStatusChange, start event.Position) (done bool, err error) {
-	e, err := event.Latest(ctx, v.DB.DB, v.tenantID, v.bootstrapID, start)
+	e, err := event.Latest(ctx, v.DB.DB, v.tenantID, v.bootstrapID)
 	if err != nil {
 		return false, err
 	}

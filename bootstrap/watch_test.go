@@ -463,3 +463,30 @@ func TestStreamsOutliveAnOutage(t *testing.T) {
 		t.Errorf("a reader that left was told %v", err)
 	}
 }
+
+// TestThePresentStateWaitsForNobody opens a stream of a run that came while somebody else's transaction holds the commit horizon back: its
+// state is told at once, and what comes after the hold comes once.
+func TestThePresentStateWaitsForNobody(t *testing.T) {
+	t.Parallel()
+	w := setupWatch(t)
+	held, err := w.db.Pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = held.Rollback(context.WithoutCancel(t.Context())) }()
+	if _, err := held.Exec(t.Context(), "SELECT pg_current_xact_id()"); err != nil {
+		t.Fatal(err)
+	}
+	runID := w.start(w.offer("k"))
+	w.driveToStatus(runID, model.Preparing)
+	s := w.watch(w.ctx, WatchInput{TenantID: tenant, BootstrapID: &runID})
+	if c := w.next(s); c.From != nil || c.To != model.Preparing {
+		t.Fatalf("the first change is %v to %s", c.From, c.To)
+	}
+	if err := held.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	go w.through(runID)
+	states, _ := w.rest(s)
+	equal(t, "changes", states, joinedStates[3:])
+}
