@@ -34,7 +34,7 @@ var may = map[string][]string{
 	"internal/postgres":        {"internal/problem", "migrations"},
 	"internal/postgres/pgtest": {"internal/postgres", "internal/postgres/embedded", "migrations"},
 	"internal/cursor":          {"internal/postgres", "internal/problem"},
-	"internal/event":           {"model", "internal/postgres"},
+	"internal/event":           {"model", "internal/postgres", "internal/problem"},
 
 	// Who may do what, and who did. The rows that authz writes, and their audit, must be in one transaction, while audit's exported
 	// methods ask authz first: so the writing of rows is a package below both. Bindings and viewers are API types, hence model.

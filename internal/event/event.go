@@ -7,6 +7,7 @@ package event
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"sync"
@@ -16,6 +17,7 @@ import (
 	"github.com/uptrace/bun"
 
 	"better/compute/internal/postgres"
+	"better/compute/internal/problem"
 	"better/compute/model"
 )
 
@@ -127,10 +129,10 @@ func Read(ctx context.Context, db bun.IDB, r Range) ([]*Event, error) {
 	return scan(ctx, q)
 }
 
-// Latest is the newest event of a bootstrap at or before a position; nil when there is none.
-func Latest(ctx context.Context, db bun.IDB, tenantID, bootstrapID string, upTo Position) (*Event, error) {
+// Latest is the newest event of a bootstrap; nil when there is none. It may lie before the commit horizon: the events of one bootstrap are
+// written one after the other, so none that is older can still come.
+func Latest(ctx context.Context, db bun.IDB, tenantID, bootstrapID string) (*Event, error) {
 	events, err := scan(ctx, selectEvents(db).
-		Where("(e.xid, e.id) <= (?::xid8, ?)", upTo.xid(), upTo.ID).
 		Where("e.tenant_id = ? AND e.bootstrap_id = ?", tenantID, bootstrapID).
 		OrderExpr("e.xid DESC, e.id DESC").Limit(1))
 	if err != nil || len(events) == 0 {
@@ -147,6 +149,21 @@ func Begun(ctx context.Context, db bun.IDB, p Position) (bool, error) {
 		return false, postgres.Translate(fmt.Errorf("comparing a position: %w", err))
 	}
 	return begun, nil
+}
+
+// CheckCounter is UNAVAILABLE when there are events of transactions that have not begun in this database, as after a restore into
+// a cluster that counts from the start: the events of a bootstrap would not come in order, and so are refused until the counter has caught up.
+func CheckCounter(ctx context.Context, db bun.IDB) error {
+	var ahead bool
+	err := db.NewRaw("SELECT EXISTS (SELECT FROM events WHERE xid >= pg_snapshot_xmax(pg_current_snapshot()))").Scan(ctx, &ahead)
+	if err != nil {
+		return postgres.Translate(fmt.Errorf("comparing the outbox with the transaction counter: %w", err))
+	}
+	if ahead {
+		return problem.New(problem.Unavailable, "The database's transaction counter is behind its events.").
+			Because(errors.New("restored into another cluster: advance its counter, see docs/operations.md"))
+	}
+	return nil
 }
 
 // Prune deletes events that are older than the retention, and an hour more, so that a cursor whose age is checked against the

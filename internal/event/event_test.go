@@ -17,6 +17,7 @@ import (
 	"better/compute/internal/event"
 	"better/compute/internal/postgres"
 	"better/compute/internal/postgres/pgtest"
+	"better/compute/internal/problem"
 	"better/compute/model"
 )
 
@@ -167,7 +168,7 @@ func TestReadAndSubscriptionMeetWithoutGap(t *testing.T) {
 	if len(past) != 5 {
 		t.Fatalf("Read found %d events before the subscription, want 5", len(past))
 	}
-	latest, err := event.Latest(t.Context(), b.db.DB, "t1", "boot_1", sub.Start)
+	latest, err := event.Latest(t.Context(), b.db.DB, "t1", "boot_1")
 	if err != nil || latest == nil || latest.Type != "first-4" {
 		t.Fatalf("Latest = %+v, %v; want first-4", latest, err)
 	}
@@ -279,5 +280,23 @@ func TestPruneKeepsTheRetention(t *testing.T) {
 	}
 	if diff := cmp.Diff([]string{"young"}, left); diff != "" {
 		t.Errorf("Prune left (-want +got):\n%s", diff)
+	}
+}
+
+// TestACounterThatIsBehind is a restore into another cluster, whose transactions count from the start.
+func TestACounterThatIsBehind(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	if err := b.write(t.Context(), "boot_1", "now"); err != nil {
+		t.Fatal(err)
+	}
+	if err := event.CheckCounter(t.Context(), b.db.DB); err != nil {
+		t.Errorf("an event of now: %v", err)
+	}
+	if _, err := pgtest.Owner(t, b.db).ExecContext(t.Context(), "UPDATE events SET xid = '4000000000'"); err != nil {
+		t.Fatal(err)
+	}
+	if err := event.CheckCounter(t.Context(), b.db.DB); !problem.Is(err, problem.Unavailable) {
+		t.Errorf("an event of the future: %v", err)
 	}
 }
