@@ -138,11 +138,11 @@ func TestEachTenantHasAChainOfItsOwn(t *testing.T) {
 			t.Errorf("the head of %q is %v, want it at %d", tenant, heads[tenant], seq)
 		}
 	}
-	if found, sum := findings(t, db, VerifyInput{Heads: heads}); len(found) > 0 || sum != (Summary{Tenants: 4, Rows: 13}) {
+	if found, sum := findings(t, db, VerifyInput{Heads: heads}); len(found) > 0 || sum != (Summary{Tenants: 4, Rows: 13, Heads: 4}) {
 		t.Errorf("%+v: %v", sum, found)
 	}
 	for tenant, rows := range map[string]int{"": 3, "b": 5} {
-		if found, sum := findings(t, db, VerifyInput{TenantID: &tenant, Heads: heads}); len(found) > 0 || sum != (Summary{Tenants: 1, Rows: rows}) {
+		if found, sum := findings(t, db, VerifyInput{TenantID: &tenant, Heads: heads}); len(found) > 0 || sum != (Summary{Tenants: 1, Rows: rows, Heads: 1}) {
 			t.Errorf("%q alone: %+v: %v", tenant, sum, found)
 		}
 	}
@@ -305,12 +305,15 @@ func TestHeadsAreLoggedWhenTheyMoved(t *testing.T) {
 		_, err := s.sealBatch(t.Context())
 		return err == nil && unsealed(t, db) == 0
 	})
-	s.logHeads(t.Context())
-	s.logHeads(t.Context())
+	for range 2 {
+		if err := s.logHeads(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
 	if n := strings.Count(lines.String(), headMessage); n != 2 {
 		t.Errorf("%d heads were logged, want each once: %s", n, &lines)
 	}
-	lines.WriteString(`{"msg":"ready"}` + "\n\n")
+	lines.WriteString(`{"msg":"ready"}` + "\n\npanic: oh no\n\ngoroutine 1 [running]:\n")
 	heads, err := ReadHeads(&lines)
 	if err != nil || len(heads) != 2 {
 		t.Fatalf("%v, %v", heads, err)
@@ -325,11 +328,87 @@ func TestHeadsAreLoggedWhenTheyMoved(t *testing.T) {
 	}
 }
 
+// A sealer that is killed logs no heads any more. Whoever comes next does, or goes on beside it, however much later.
+func TestHeadsOfASealerThatDiedAreLogged(t *testing.T) {
+	t.Parallel()
+	db := pgtest.New(t)
+	owner := pgtest.Owner(t, db)
+	beside := newSealer(db)
+	if err := beside.logHeads(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	write(t, db, 1, "old")
+	sealAll(t, db)
+	write(t, db, 1, "anchor")
+	sealAll(t, db)
+	for tenant, ago := range map[string]string{"old": "3 hours 11 minutes", "anchor": "3 hours"} {
+		if _, err := owner.NewRaw("UPDATE audit_log SET at = now() - ?::interval WHERE tenant_id = ?", ago, tenant).Exec(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, s := range map[string]*Sealer{"the next": newSealer(db), "one beside": beside} {
+		var lines bytes.Buffer
+		s.log = slog.New(slog.NewJSONHandler(&lines, nil))
+		ctx, stop := context.WithCancel(t.Context())
+		stop()
+		if err := s.Run(ctx); err != nil { // its farewell alone
+			t.Fatal(err)
+		}
+		heads, err := ReadHeads(&lines)
+		if err != nil || heads["anchor"][1] == "" || name == "the next" && len(heads) != 1 {
+			t.Errorf("%s logged %v, %v", name, heads, err)
+		}
+	}
+}
+
+func TestRowsThatAreNotChainedAreFound(t *testing.T) {
+	t.Parallel()
+	db := pgtest.New(t)
+	owner := pgtest.Owner(t, db)
+	age := func(ago string) {
+		t.Helper()
+		if _, err := owner.NewRaw("UPDATE audit_log SET at = now() - ?::interval WHERE tenant_id = 'a'", ago).Exec(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	warned := func() bool {
+		t.Helper()
+		var lines bytes.Buffer
+		s := newSealer(db)
+		s.log = slog.New(slog.NewJSONHandler(&lines, nil))
+		s.tell(t.Context())
+		return strings.Contains(lines.String(), `"level":"WARN"`)
+	}
+	if d, err := Unsealed(t.Context(), db); d != 0 || err != nil {
+		t.Errorf("an empty log has waited %v, %v", d, err)
+	}
+	write(t, db, 2, "a", "b")
+	age("30 seconds")
+	if found, sum := findings(t, db, VerifyInput{}); len(found) > 0 || sum.Unsealed != 4 || warned() {
+		t.Errorf("what is younger than a minute: %v, %+v", found, sum)
+	}
+	age("5 minutes")
+	found, sum := findings(t, db, VerifyInput{})
+	if len(found) != 1 || !strings.Contains(found[0], "300 s, the longest of 2") || sum.Unsealed != 4 || !warned() {
+		t.Errorf("%v, %+v", found, sum)
+	}
+	if d, err := Unsealed(t.Context(), db); d < 5*time.Minute || d > time.Hour || err != nil {
+		t.Errorf("the oldest row has waited %v, %v", d, err)
+	}
+	sealAll(t, db)
+	if found, _ := findings(t, db, VerifyInput{}); len(found) > 0 || warned() {
+		t.Errorf("once they are chained: %v", found)
+	}
+}
+
 func TestReadHeadsRefusesWhatIsNone(t *testing.T) {
 	t.Parallel()
 	a, b := strings.Repeat("ab", 32), strings.Repeat("cd", 32)
 	for name, text := range map[string]string{
+		"nothing":         "",
+		"a log without":   `{"msg":"ready"}` + "\npanic",
 		"no JSON":         "tenant 1",
+		"JSON and not":    `{"tenant":"a","seq":1,"hash":"` + a + `"}` + "\ntenant 1",
 		"no hash":         `{"tenant":"a","seq":1}`,
 		"a short hash":    `{"tenant":"a","seq":1,"hash":"ab"}`,
 		"no place":        `{"tenant":"a","hash":"` + a + `"}`,

@@ -15,6 +15,14 @@ import (
 // batch is how many rows are chained in one transaction, or verified at once: what bounds the memory.
 const batch = 1000
 
+const (
+	// overdueAfter is how long a row may be in no chain until something is wrong.
+	overdueAfter = time.Minute
+	// anewSince is how much of the end of the log a starting sealer logs heads of again: who was to log them may have died.
+	anewSince   = 10 * time.Minute
+	farewellFor = 2 * time.Second
+)
+
 // Sealer chains the rows of the log, apart from the transactions that write them: no mutation waits for another of its tenant, and
 // nobody's denials hold up a tenant. Each replica runs one; they take turns.
 //
@@ -28,18 +36,18 @@ type Sealer struct {
 	// LogEvery is how often at most the heads that moved are logged.
 	LogEvery time.Duration
 
-	moved map[string]Head // since they were logged
+	logged *place // up to which heads were logged; nil until that is known
 }
 
 // NewSealer makes a sealer; Run makes it work.
 func NewSealer(db *postgres.DB, log *slog.Logger) *Sealer {
-	return &Sealer{db: db, log: log, Poll: 500 * time.Millisecond, LogEvery: time.Minute, moved: map[string]Head{}}
+	return &Sealer{db: db, log: log, Poll: 500 * time.Millisecond, LogEvery: time.Minute}
 }
 
 // Run chains until ctx ends, under a context that sees all tenants. Failures of the database are logged and tried again.
 func (s *Sealer) Run(ctx context.Context) error {
-	logged := time.Now()
-	defer s.logHeads(context.WithoutCancel(ctx))
+	logged := time.Time{}
+	defer s.farewell(ctx)
 	for {
 		n, err := s.sealBatch(ctx)
 		if ctx.Err() != nil {
@@ -49,7 +57,7 @@ func (s *Sealer) Run(ctx context.Context) error {
 			s.log.WarnContext(ctx, "chaining the audit log", "error", err)
 		}
 		if time.Since(logged) >= s.LogEvery {
-			s.logHeads(ctx)
+			s.tell(ctx)
 			logged = time.Now()
 		}
 		if n == batch {
@@ -87,9 +95,6 @@ func (s *Sealer) sealBatch(ctx context.Context) (n int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	for _, l := range links {
-		s.moved[l.TenantID] = l.head()
-	}
 	return len(links), nil
 }
 
@@ -115,11 +120,65 @@ func chain(ctx context.Context, tx bun.IDB, links []*link) error {
 	return nil
 }
 
-// logHeads anchors the chains where the log goes: who can change the database cannot make that undone.
-func (s *Sealer) logHeads(ctx context.Context) {
-	for _, tenantID := range slices.Sorted(maps.Keys(s.moved)) {
-		h := s.moved[tenantID]
+// tell logs the heads that moved, and warns when rows are not chained.
+func (s *Sealer) tell(ctx context.Context) {
+	if err := s.logHeads(ctx); err != nil && ctx.Err() == nil {
+		s.log.WarnContext(ctx, "logging heads of the audit chains", "error", err)
+	}
+	age, err := Unsealed(ctx, s.db)
+	if err != nil && ctx.Err() == nil {
+		s.log.WarnContext(ctx, "looking for audit rows that are in no chain", "error", err)
+	}
+	if age > overdueAfter {
+		s.log.WarnContext(ctx, "the audit log is not being chained; a long transaction may hold it up", "seconds", int(age.Seconds()))
+	}
+}
+
+func (s *Sealer) farewell(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), farewellFor)
+	defer cancel()
+	if err := s.logHeads(ctx); err != nil {
+		s.log.WarnContext(ctx, "logging heads of the audit chains; the next server that starts will", "error", err)
+	}
+}
+
+// logHeads anchors the chains where the log goes: who can change the database cannot make that undone. It takes what moved from the
+// database, so that nothing is lost with a sealer that died, in this process or another.
+func (s *Sealer) logHeads(ctx context.Context) error {
+	if s.logged == nil {
+		from, err := placeBefore(ctx, s.db.DB, anewSince)
+		if err != nil {
+			return err
+		}
+		s.logged = &from
+	}
+	last, err := lastSealed(ctx, s.db.DB)
+	if err != nil {
+		return err
+	}
+	heads, err := selectMoved(ctx, s.db.DB, *s.logged)
+	if err != nil {
+		return err
+	}
+	for _, l := range heads {
+		h := l.head()
 		s.log.InfoContext(ctx, headMessage, "tenant", h.TenantID, "seq", h.Seq, "hash", h.Hash)
 	}
-	clear(s.moved)
+	s.logged = &last
+	return nil
+}
+
+// Unsealed is how long the oldest row that is in no chain has waited, by the database's clock; zero when there is none. It decides
+// nothing: it is for the operator.
+func Unsealed(ctx context.Context, db *postgres.DB) (time.Duration, error) {
+	ctx = postgres.WithScope(ctx, postgres.AllTenants())
+	last, err := lastSealed(ctx, db.DB)
+	if err != nil {
+		return 0, err
+	}
+	oldest, err := selectOldestUnsealed(ctx, db.DB, last)
+	if err != nil || oldest == nil {
+		return 0, err
+	}
+	return time.Duration(oldest.Seconds * float64(time.Second)), nil
 }

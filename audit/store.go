@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/uptrace/bun"
 	"github.com/uptrace/bun/dialect/pgdialect"
@@ -63,6 +64,58 @@ func selectHeads(ctx context.Context, idb bun.IDB, tenantIDs []string) (heads []
 		pgdialect.Array(tenantIDs)).Scan(ctx, &heads)
 	if err != nil {
 		return nil, fmt.Errorf("reading heads of the audit chains: %w", err)
+	}
+	return heads, nil
+}
+
+// oldestUnsealed is the first row that is in no chain, by the database's clock.
+type oldestUnsealed struct {
+	TenantID string  `bun:"tenant_id"`
+	ID       int64   `bun:"id"`
+	Seconds  float64 `bun:"seconds"` // its age
+}
+
+// selectOldestUnsealed is nil when every row is in a chain.
+func selectOldestUnsealed(ctx context.Context, idb bun.IDB, after place) (*oldestUnsealed, error) {
+	o := &oldestUnsealed{}
+	err := idb.NewRaw(`SELECT l.tenant_id, l.id, `+ageOf("l")+` AS seconds FROM audit_log AS l
+		WHERE (l.xid, l.id) > (?::xid8, ?) ORDER BY l.xid, l.id LIMIT 1`, after.XID, after.ID).Scan(ctx, o)
+	if errors.Is(err, sql.ErrNoRows) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("looking for the oldest audit row that is in no chain: %w", err)
+	}
+	return o, nil
+}
+
+// ageOf is how old a row is, in seconds; one of the future is new.
+func ageOf(alias string) string {
+	return "greatest(extract(epoch FROM now() - least(" + alias + ".at, now())), 0)::float8"
+}
+
+// placeBefore is the last place that was chained longer than that before the end of the log: from where to look for what moved of late,
+// however long nobody has chained since.
+func placeBefore(ctx context.Context, idb bun.IDB, d time.Duration) (place, error) {
+	p := place{XID: "0"}
+	err := idb.NewRaw(`SELECT c.xid::text AS xid_text, c.audit_id FROM audit_chain AS c JOIN audit_log AS l ON l.id = c.audit_id
+		WHERE l.at < (SELECT least(e.at, now()) FROM audit_chain AS d JOIN audit_log AS e ON e.id = d.audit_id ORDER BY d.xid DESC, d.audit_id DESC LIMIT 1)
+			- ? * interval '1 second'
+		ORDER BY c.xid DESC, c.audit_id DESC LIMIT 1`, d.Seconds()).Scan(ctx, &p)
+	if err != nil && !errors.Is(err, sql.ErrNoRows) {
+		return place{}, fmt.Errorf("finding what was chained before: %w", err)
+	}
+	return p, nil
+}
+
+// selectMoved reads the heads of the chains that have entries after the place, whoever added them.
+func selectMoved(ctx context.Context, idb bun.IDB, after place) (heads []*link, err error) {
+	err = idb.NewRaw(`SELECT c.tenant_id AS chain_tenant, c.seq, c.hash
+		FROM (SELECT DISTINCT tenant_id AS id FROM audit_chain WHERE (xid, audit_id) > (?::xid8, ?)) AS t
+		CROSS JOIN LATERAL (SELECT * FROM audit_chain WHERE tenant_id = t.id ORDER BY seq DESC LIMIT 1) AS c
+		ORDER BY c.tenant_id`, after.XID, after.ID).Scan(ctx, &heads)
+	if err != nil {
+		return nil, fmt.Errorf("reading the heads that moved: %w", err)
 	}
 	return heads, nil
 }
@@ -142,15 +195,17 @@ func openChains(ctx context.Context, tx bun.IDB, tenantID *string) (reading[link
 
 // stray is a row that is in no chain.
 type stray struct {
-	ID       int64  `bun:"id"`
-	TenantID string `bun:"tenant_id"`
-	Passed   bool   `bun:"passed"` // younger ones are in a chain
-	Future   bool   `bun:"future"` // its transaction has not begun
+	ID       int64   `bun:"id"`
+	TenantID string  `bun:"tenant_id"`
+	Passed   bool    `bun:"passed"`  // younger ones are in a chain
+	Future   bool    `bun:"future"`  // its transaction has not begun
+	Seconds  float64 `bun:"seconds"` // its age
 }
 
 func openStrays(ctx context.Context, tx bun.IDB, tenantID *string, last place) (reading[stray], error) {
 	_, err := tx.NewRaw(`DECLARE audit_strays CURSOR FOR
-		SELECT l.id, l.tenant_id, (l.xid, l.id) <= (?::xid8, ?) AS passed, l.xid >= pg_snapshot_xmax(pg_current_snapshot()) AS future
+		SELECT l.id, l.tenant_id, (l.xid, l.id) <= (?::xid8, ?) AS passed, l.xid >= pg_snapshot_xmax(pg_current_snapshot()) AS future,
+			`+ageOf("l")+` AS seconds
 		FROM audit_log AS l
 		WHERE ? AND NOT EXISTS (SELECT FROM audit_chain AS c WHERE c.audit_id = l.id)`, last.XID, last.ID, of("l", tenantID)).Exec(ctx)
 	if err != nil {

@@ -2,10 +2,12 @@ package audit
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"database/sql"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -42,41 +44,59 @@ func EachHead(ctx context.Context, db *postgres.DB, do func(Head) error) error {
 // Heads are what was kept of chains outside of the database: the hash by tenant and place.
 type Heads map[string]map[int64]string
 
-// ReadHeads reads JSON lines as the command `audit heads` prints them, or as the server logs them; other lines of a log are passed
-// over. A tenant may have more than one.
+// ReadHeads reads JSON lines as the command `audit heads` prints them, or a log with the lines that a server logs: what else is in a log is
+// passed over, JSON or not. A tenant may have more than one head. Without any it is an error: nothing would be held against it.
 func ReadHeads(r io.Reader) (Heads, error) {
 	heads := Heads{}
+	isLog, noJSON := false, 0
 	lines := bufio.NewScanner(r)
 	lines.Buffer(nil, 1<<20)
 	for n := 1; lines.Scan(); n++ {
 		if len(lines.Bytes()) == 0 {
 			continue
 		}
-		var h struct {
-			Head
-			Message *string `json:"msg"`
-		}
+		var h loggedHead
 		if err := json.Unmarshal(lines.Bytes(), &h); err != nil {
-			return nil, fmt.Errorf("line %d is not JSON as `audit heads` prints it", n)
+			noJSON = cmp.Or(noJSON, n)
+			continue
 		}
+		isLog = isLog || h.Message != nil
 		if h.Message != nil && *h.Message != headMessage {
 			continue
 		}
-		if hash, err := hex.DecodeString(h.Hash); err != nil || len(hash) != len(start()) || h.Seq < 1 {
-			return nil, fmt.Errorf("line %d is no head: it needs tenant, seq and hash", n)
+		if err := heads.add(h.Head); err != nil {
+			return nil, fmt.Errorf("line %d %w", n, err)
 		}
-		if heads[h.TenantID] == nil {
-			heads[h.TenantID] = map[int64]string{}
-		}
-		if known, twice := heads[h.TenantID][h.Seq]; twice && known != h.Hash {
-			return nil, fmt.Errorf("line %d contradicts an earlier one", n)
-		}
-		heads[h.TenantID][h.Seq] = h.Hash
 	}
-	if err := lines.Err(); err != nil {
+	switch err := lines.Err(); {
+	case err != nil:
 		return nil, fmt.Errorf("reading heads: %w", err)
+	case noJSON > 0 && !isLog:
+		return nil, fmt.Errorf("line %d is not JSON as `audit heads` prints it", noJSON)
+	case len(heads) == 0:
+		return nil, errors.New("there is no head in it")
 	}
 	return heads, nil
+}
+
+// loggedHead is a line with a head, or another one of a log.
+type loggedHead struct {
+	Head
+	Message *string `json:"msg"`
+}
+
+func (hs Heads) add(h Head) error {
+	if hash, err := hex.DecodeString(h.Hash); err != nil || len(hash) != len(start()) || h.Seq < 1 {
+		return errors.New("is no head: it needs tenant, seq and hash")
+	}
+	if hs[h.TenantID] == nil {
+		hs[h.TenantID] = map[int64]string{}
+	}
+	if known, twice := hs[h.TenantID][h.Seq]; twice && known != h.Hash {
+		return errors.New("contradicts an earlier one")
+	}
+	hs[h.TenantID][h.Seq] = h.Hash
+	return nil
 }
 
 // VerifyInput says what to verify, and against which heads.
@@ -97,9 +117,10 @@ func (f Finding) String() string {
 	return fmt.Sprintf("tenant=%q seq=%d audit=%d: %s", f.TenantID, f.Seq, f.AuditID, f.What)
 }
 
-// Summary is what was looked at. Unsealed rows are younger than the chains, and so not covered yet.
+// Summary is what was looked at. Unsealed rows are younger than the chains, and so not covered yet; one that is so for longer than a minute
+// is a finding. Heads are those that were held against the chains.
 type Summary struct {
-	Tenants, Rows, Unsealed, Findings int
+	Tenants, Rows, Unsealed, Heads, Findings int
 }
 
 // Verify computes every chain again, as the database is at one moment, and gives each finding to found. It decides nothing and
@@ -124,10 +145,18 @@ type verifier struct {
 
 	at   link            // the entry before
 	seen map[string]bool // which of the tenants with heads have a chain
+
+	overdue int   // how many rows should be in a chain by now
+	oldest  stray // of those
 }
 
 func (v *verifier) run(ctx context.Context, tx bun.IDB) error {
 	v.seen = map[string]bool{}
+	for tenantID, heads := range v.in.Heads {
+		if v.in.TenantID == nil || *v.in.TenantID == tenantID {
+			v.Heads += len(heads)
+		}
+	}
 	chains, err := openChains(ctx, tx, v.in.TenantID)
 	if err != nil {
 		return err
@@ -149,7 +178,10 @@ func (v *verifier) run(ctx context.Context, tx bun.IDB) error {
 	if err != nil {
 		return err
 	}
-	return each(ctx, strays, v.judge)
+	if err := each(ctx, strays, v.judge); err != nil {
+		return err
+	}
+	return v.reportOverdue()
 }
 
 // each gives every row to do, and ends the reading.
@@ -235,17 +267,32 @@ func (v *verifier) beyond(tenantID string, last int64) error {
 	return nil
 }
 
-// judge looks at a row that is in no chain: one that waits for its turn is in order.
+// judge looks at a row that is in no chain: one that waits for its turn is in order, for a minute.
 func (v *verifier) judge(s *stray) error {
 	switch {
 	case s.Future:
 		return v.report(Finding{s.TenantID, 0, s.ID, "the row is of a transaction that has not begun"})
 	case s.Passed:
 		return v.report(Finding{s.TenantID, 0, s.ID, "the row is in no chain, although younger ones are"})
-	default:
-		v.Unsealed++
+	}
+	v.Unsealed++
+	if s.Seconds > overdueAfter.Seconds() {
+		v.overdue++
+	}
+	if s.Seconds > v.oldest.Seconds {
+		v.oldest = *s
+	}
+	return nil
+}
+
+// reportOverdue is one finding, however many rows wait: what they wait for is one thing.
+func (v *verifier) reportOverdue() error {
+	if v.overdue == 0 {
 		return nil
 	}
+	return v.report(Finding{v.oldest.TenantID, 0, v.oldest.ID, fmt.Sprintf(
+		"the row has been in no chain for %.0f s, the longest of %d that should be in one: no server chains, or a transaction holds them up",
+		v.oldest.Seconds, v.overdue)})
 }
 
 func (v *verifier) report(f Finding) error {

@@ -202,7 +202,7 @@ func (a *app) wire() error {
 	if err != nil {
 		return err
 	}
-	metrics.MustRegister(newStanding(runs.Figures, a.log))
+	metrics.MustRegister(newStanding(a.figures(runs), a.log))
 	hosts := host.New(host.Deps{
 		DB: a.db, Authz: a.decider, Cursors: cursors, CA: a.ca, MarkJoined: runs.MarkJoined, Refused: meters.refused, Log: a.log,
 		Heartbeat: a.config.Agent.Heartbeat,
@@ -216,6 +216,17 @@ func (a *app) wire() error {
 		a.agents = host.NewServer(hosts, a.ca, a.log)
 	}
 	return a.wireServer(metrics, runs, hosts, audit.New(audit.Deps{DB: a.db, Authz: a.decider, Cursors: cursors}))
+}
+
+func (a *app) figures(runs *bootstrap.Service) func(context.Context) (*figures, error) {
+	return func(ctx context.Context) (*figures, error) {
+		standing, err := runs.Figures(ctx)
+		if err != nil {
+			return nil, err
+		}
+		unsealed, err := audit.Unsealed(ctx, a.db)
+		return &figures{standing, unsealed}, err
+	}
 }
 
 func (a *app) wireServer(metrics *prometheus.Registry, runs *bootstrap.Service, hosts *host.Service, log *audit.Service) (err error) {

@@ -74,15 +74,32 @@ func verifyAudit(ctx context.Context, db *postgres.DB, in audit.VerifyInput, out
 	if err != nil {
 		return err
 	}
+	if err := sawSomething(in, sum); err != nil {
+		return err
+	}
 	verdict := "ok"
 	if sum.Findings > 0 {
 		verdict = fmt.Sprintf("findings=%d", sum.Findings)
 	}
-	if _, err := fmt.Fprintf(out, "audit verify tenants=%d rows=%d unsealed=%d %s\n", sum.Tenants, sum.Rows, sum.Unsealed, verdict); err != nil {
+	_, err = fmt.Fprintf(out, "audit verify tenants=%d rows=%d unsealed=%d heads=%d %s\n", sum.Tenants, sum.Rows, sum.Unsealed, sum.Heads, verdict)
+	if err != nil {
 		return err
 	}
 	if sum.Findings > 0 {
 		return fmt.Errorf("the audit log does not fit its chains in %d places", sum.Findings)
+	}
+	return nil
+}
+
+// sawSomething refuses to call well what was not looked at.
+func sawSomething(in audit.VerifyInput, sum audit.Summary) error {
+	switch {
+	case in.TenantID == nil:
+		return nil
+	case in.Heads != nil && sum.Heads == 0:
+		return fmt.Errorf("--heads: there is no head of the tenant %q in it", *in.TenantID)
+	case *in.TenantID != "" && sum.Rows+sum.Unsealed+sum.Findings == 0:
+		return fmt.Errorf("--tenant: the audit log has nothing of %q", *in.TenantID)
 	}
 	return nil
 }

@@ -41,14 +41,14 @@ func TestAuditCommands(t *testing.T) {
 		}
 	}
 	out, err := run("audit", "verify")
-	want(out, err, "audit verify tenants=0 rows=0 unsealed=0 ok", false)
+	want(out, err, "audit verify tenants=0 rows=0 unsealed=0 heads=0 ok", false)
 	for _, tenant := range []string{"a", "a", "b", ""} {
 		if err := audit.Record(t.Context(), db.DB, audit.Entry{TenantID: tenant, Action: "x", Object: "o", Outcome: audit.Allowed}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	out, err = run("audit", "verify")
-	want(out, err, "audit verify tenants=0 rows=0 unsealed=4 ok", false)
+	want(out, err, "audit verify tenants=0 rows=0 unsealed=4 heads=0 ok", false)
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() {
@@ -62,13 +62,18 @@ func TestAuditCommands(t *testing.T) {
 	}
 	stop()
 	<-done
-	want(out, err, "audit verify tenants=3 rows=4 unsealed=0 ok", false)
+	want(out, err, "audit verify tenants=3 rows=4 unsealed=0 heads=0 ok", false)
 	out, err = run("audit", "heads")
 	want(out, err, `{"tenant":"a","seq":2,"hash":"`, false)
 	write(kept, out)
 	out, err = run("audit", "verify", "--heads", kept, "--tenant", "")
-	want(out, err, "audit verify tenants=1 rows=1 unsealed=0 ok", false)
-	write(kept, strings.ReplaceAll(out, "audit", "")+`{"tenant":"a","seq":3,"hash":"`+strings.Repeat("0", 64)+`"}`)
+	want(out, err, "audit verify tenants=1 rows=1 unsealed=0 heads=1 ok", false)
+	out, err = run("audit", "verify", "--heads", kept, "--tenant", "typo")
+	want(out, err, "", true)
+	out, err = run("audit", "verify", "--tenant", "typo")
+	want(out, err, "", true)
+	out, _ = run("audit", "heads")
+	write(kept, "tenant 1\n"+`{"tenant":"a","seq":3,"hash":"`+strings.Repeat("0", 64)+`"}`)
 	out, err = run("audit", "verify", "--heads", kept)
 	if want(out, err, "", true); err != nil && !strings.Contains(err.Error(), "line 1") {
 		t.Error(err)
@@ -76,5 +81,5 @@ func TestAuditCommands(t *testing.T) {
 	write(kept, `{"tenant":"a","seq":3,"hash":"`+strings.Repeat("0", 64)+`"}`)
 	out, err = run("audit", "verify", "--heads", kept)
 	want(out, err, `tenant="a" seq=3 audit=0: the chain ends at 2, before the head that was kept`, true)
-	want(out, err, "audit verify tenants=3 rows=4 unsealed=0 findings=1", true)
+	want(out, err, "audit verify tenants=3 rows=4 unsealed=0 heads=1 findings=1", true)
 }

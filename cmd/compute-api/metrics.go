@@ -71,20 +71,28 @@ const (
 	figuresTime = 2 * time.Second
 )
 
-// standing reads how all runs stand when the metrics are asked for. Every replica tells the same: take the largest, not the sum.
+// figures is how the whole installation stands.
+type figures struct {
+	*bootstrap.Figures
+
+	Unsealed time.Duration // the age of the oldest audit row that is in no chain
+}
+
+// standing reads how all runs, and the audit log, stand when the metrics are asked for. Every replica tells the same: take the largest, not the sum.
 type standing struct {
-	read func(context.Context) (*bootstrap.Figures, error)
+	read func(context.Context) (*figures, error)
 	log  *slog.Logger
 
 	live, orphans                        *prometheus.Desc
 	uncertain, limited, blocked, refused *prometheus.Desc
+	unsealed                             *prometheus.Desc
 
 	mu   sync.Mutex
-	last *bootstrap.Figures
+	last *figures
 	at   time.Time
 }
 
-func newStanding(read func(context.Context) (*bootstrap.Figures, error), log *slog.Logger) *standing {
+func newStanding(read func(context.Context) (*figures, error), log *slog.Logger) *standing {
 	gauge := func(name, help string, labels ...string) *prometheus.Desc {
 		return prometheus.NewDesc(name, help, labels, nil)
 	}
@@ -96,12 +104,13 @@ func newStanding(read func(context.Context) (*bootstrap.Figures, error), log *sl
 		blocked:   gauge("compute_cleanups_blocked", "Cleanups that cannot go on without somebody."),
 		orphans:   gauge("compute_orphans_open", "Machines without an owner, by which side has none.", "kind"),
 		refused:   gauge("compute_accounts_refused", "Accounts whose calls are held back since their credentials were refused."),
+		unsealed:  gauge("compute_audit_unsealed_seconds", "Age of the oldest row of the audit log that is in no chain."),
 	}
 }
 
 // Describe is prometheus.Collector's.
 func (s *standing) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{s.live, s.uncertain, s.limited, s.blocked, s.orphans, s.refused} {
+	for _, d := range []*prometheus.Desc{s.live, s.uncertain, s.limited, s.blocked, s.orphans, s.refused, s.unsealed} {
 		out <- d
 	}
 }
@@ -125,10 +134,11 @@ func (s *standing) Collect(out chan<- prometheus.Metric) {
 	gauge(s.limited, f.Limited)
 	gauge(s.blocked, f.Blocked)
 	gauge(s.refused, f.Refused)
+	out <- prometheus.MustNewConstMetric(s.unsealed, prometheus.GaugeValue, f.Unsealed.Seconds())
 }
 
 // figures is nil while the database cannot tell.
-func (s *standing) figures() *bootstrap.Figures {
+func (s *standing) figures() *figures {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if time.Since(s.at) < figuresAge {
@@ -138,7 +148,7 @@ func (s *standing) figures() *bootstrap.Figures {
 	defer cancel()
 	f, err := s.read(ctx)
 	if err != nil {
-		s.log.WarnContext(ctx, "reading figures of bootstraps", "error", err)
+		s.log.WarnContext(ctx, "reading figures of bootstraps and the audit log", "error", err)
 	}
 	s.last, s.at = f, time.Now()
 	if err != nil {
