@@ -33,7 +33,10 @@ type services struct {
 	ctx      context.Context // with an administrator of the fleet as the caller
 }
 
-const localToken = "local-token"
+const (
+	localToken  = "local-token"
+	readerToken = "reader-token" // of user:reader, who has no role
+)
 
 // newServices registers the drivers; none of them is ever called.
 func newServices(t *testing.T, drivers ...provider.Driver) *services {
@@ -69,7 +72,7 @@ func newServices(t *testing.T, drivers ...provider.Driver) *services {
 		Schema: graph.NewExecutableSchema(graph.Config{Resolvers: &resolvers.Resolver{
 			Accounts: s.accounts, Bootstraps: s.runs, Pools: s.pools, Secrets: secrets, Authz: decider,
 		}}),
-		Authenticate: server.StaticTokens([]server.StaticToken{{Token: localToken, Subject: fleetAdmin}}), Log: log,
+		Authenticate: server.StaticTokens([]server.StaticToken{{Token: localToken, Subject: fleetAdmin}, {Token: readerToken, Subject: "user:reader"}}), Log: log,
 		REST: (&rest.Service{Accounts: s.accounts, Bootstraps: s.runs, Log: log}).Handler(),
 	})
 	if err != nil {

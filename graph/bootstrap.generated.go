@@ -501,10 +501,10 @@ func (ec *executionContext) _Bootstrap_pool(ctx context.Context, field graphql.C
 		},
 		nil,
 		func(ctx context.Context, selections ast.SelectionSet, v *model.Pool) graphql.Marshaler {
-			return ec.marshalNPool2ᚖbetterᚋcomputeᚋmodelᚐPool(ctx, selections, v)
+			return ec.marshalOPool2ᚖbetterᚋcomputeᚋmodelᚐPool(ctx, selections, v)
 		},
 		true,
-		true,
+		false,
 	)
 }
 func (ec *executionContext) fieldContext_Bootstrap_pool(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
@@ -2621,7 +2621,7 @@ func (ec *executionContext) _Bootstrap(ctx context.Context, sel ast.SelectionSet
 				})
 		case "pool":
 			out.ResolveConcurrently(ec.OperationContext, &deferred, i,
-				true, true,
+				true, false,
 				func(ctx context.Context) graphql.Marshaler {
 					return ec._Bootstrap_pool(ctx, field, obj)
 				})

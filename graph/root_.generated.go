@@ -3244,8 +3244,8 @@ type Bootstrap implements Node {
   joinedAt: Time
   "The account; null when it was deleted since, or the caller may not read it."
   account: ProviderAccount
-  "The pool."
-  pool: Pool!
+  "The pool; null when the caller may not read it."
+  pool: Pool
   "Every state it has entered, oldest first."
   history: [BootstrapTransition!]!
   "What is known of its order; null when it named a machine."
@@ -3728,7 +3728,8 @@ type ArchivePoolPayload {
 
 extend type Mutation {
   """
-  Creates a pool. Needs compute:pools:manage on the tenant. CONFLICT for a name in use; NOT_FOUND for an account that is not the tenant's.
+  Creates a pool. Needs compute:pools:manage on the tenant and, with an account, compute:providers:read on that. CONFLICT for a name in use;
+  NOT_FOUND for an account that is not the tenant's.
   """
   createPool(
     "Which pool to create."

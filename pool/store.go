@@ -121,10 +121,10 @@ func selectPools(ctx context.Context, idb bun.IDB, f authz.Filter, tenantID stri
 	return pools, nil
 }
 
-func selectPoolsByID(ctx context.Context, idb bun.IDB, tenantID string, ids []string) (map[string]*model.Pool, error) {
+func selectPoolsByID(ctx context.Context, idb bun.IDB, f authz.Filter, tenantID string, ids []string) (map[string]*model.Pool, error) {
 	var pools []*model.Pool
-	err := idb.NewRaw(`SELECT `+columns+` FROM pools WHERE tenant_id = ? AND id IN (?)`, tenantID, bun.List(ids)).Scan(ctx, &pools)
-	if err != nil && !errors.Is(err, sql.ErrNoRows) {
+	query := f.Where(idb.NewSelect().TableExpr("pools").ColumnExpr(columns), "id").Where("tenant_id = ?", tenantID).Where("id IN (?)", bun.List(ids))
+	if err := query.Scan(ctx, &pools); err != nil {
 		return nil, postgres.Translate(fmt.Errorf("reading pools: %w", err))
 	}
 	byID := make(map[string]*model.Pool, len(pools))

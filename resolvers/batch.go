@@ -15,7 +15,7 @@ func (r *Resolver) accountsOf(ctx context.Context, runs []*model.Bootstrap) ([]*
 	})
 }
 
-// poolsOf finds the pool of each run.
+// poolsOf finds the pool of each run; nil where the caller may not read it.
 func (r *Resolver) poolsOf(ctx context.Context, runs []*model.Bootstrap) ([]*model.Pool, error) {
 	return together(runs, siblingsOfRun, "pools", func(runs []*model.Bootstrap) ([]*model.Pool, error) {
 		pools, err := lookUp(ctx, runs, func(b *model.Bootstrap) (tenantID, id string) { return b.TenantID, b.PoolID }, r.Pools.ByIDs)
