@@ -18,8 +18,9 @@ const (
 	archiveAction = "archivePool"
 )
 
-// Create stores a pool for a caller who holds compute:pools:manage on the tenant. UNAUTHENTICATED, INVALID_INPUT, FORBIDDEN, NOT_FOUND for an
-// account that is not the tenant's, or CONFLICT for a name that another pool has which is not archived. Not idempotent.
+// Create stores a pool for a caller who holds compute:pools:manage on the tenant and, for a pool of one account, compute:providers:read on
+// that: else pools would tell which accounts there are. UNAUTHENTICATED, INVALID_INPUT, FORBIDDEN, NOT_FOUND for an account that is not the
+// tenant's, or CONFLICT for a name that another pool has which is not archived. Not idempotent.
 func (s *Service) Create(ctx context.Context, in model.CreatePoolInput) (*model.CreatePoolPayload, error) {
 	if _, err := s.authz.Authenticated(ctx); err != nil {
 		return nil, err
@@ -29,6 +30,11 @@ func (s *Service) Create(ctx context.Context, in model.CreatePoolInput) (*model.
 	}
 	if err := s.authz.Check(ctx, model.PoolsManage, authz.Tenant(in.TenantID)); err != nil {
 		return nil, err
+	}
+	if in.AccountID != nil {
+		if err := s.authz.Check(ctx, model.ProvidersRead, authz.ProviderAccount(in.TenantID, *in.AccountID)); err != nil {
+			return nil, err
+		}
 	}
 	pool := model.Pool{
 		ID: id.New(idPrefix), TenantID: in.TenantID, Name: in.Name, Class: in.Class, Agent: in.Agent, AccountID: in.AccountID,
