@@ -173,6 +173,14 @@ func TestCreateRefuses(t *testing.T) {
 		_, err = b.Create(admin(t), in)
 		wantCode(t, err, problem.NotFound)
 	}
+	b.bind(t, binding("user:pools", "tenant-admin", "compute-tenant/t1", model.Allow))
+	for _, accountID := range []string{id.New("pacct"), b.account(t, "t1")} { // one that is there, and one that is not, look the same
+		b.bind(t, binding("user:pools", "tenant-admin", "compute-provider-account/"+accountID, model.Deny))
+		in := hosts("main")
+		in.AccountID = &accountID
+		_, err = b.Create(as(t.Context(), "user:pools"), in)
+		wantCode(t, err, problem.Forbidden)
+	}
 	for _, class := range []model.PoolClass{"vps-host", "metal-host", "vps", "metal", "container"} {
 		in := hosts("p-" + string(class))
 		in.Class, in.Agent = class, model.AgentNone
@@ -379,13 +387,20 @@ func TestByIDsAndNode(t *testing.T) {
 	elsewhere := hosts("main")
 	elsewhere.TenantID = "t2"
 	foreign := b.create(t, elsewhere)
-	got, err := b.ByIDs(t.Context(), "t1", []string{p.ID, foreign.ID, id.New("pool")})
-	if err != nil || len(got) != 1 || got[p.ID] == nil {
-		t.Errorf("got %v, %v", got, err)
+	b.bind(t, binding("user:held-back", "tenant-admin", "compute-tenant/t1", model.Allow),
+		binding("user:held-back", "tenant-admin", "compute-pool/"+p.ID, model.Deny),
+		binding("user:one", "provider-viewer", "compute-pool/"+p.ID, model.Allow))
+	for subject, want := range map[string]int{"user:viewer": 1, "user:one": 1, "user:held-back": 0, "user:nobody": 0} {
+		got, err := b.ByIDs(as(t.Context(), subject), "t1", []string{p.ID, foreign.ID, id.New("pool")})
+		if err != nil || len(got) != want || (want == 1 && got[p.ID] == nil) {
+			t.Errorf("%s: %v, %v", subject, got, err)
+		}
 	}
-	if got, err := b.ByIDs(t.Context(), "t1", nil); err != nil || len(got) != 0 {
+	if got, err := b.ByIDs(as(t.Context(), "user:viewer"), "t1", nil); err != nil || len(got) != 0 {
 		t.Errorf("of none: %v, %v", got, err)
 	}
+	_, err := b.ByIDs(t.Context(), "t1", []string{p.ID})
+	wantCode(t, err, problem.Unauthenticated)
 	for poolID, want := range map[string]bool{p.ID: true, foreign.ID: false, id.New("pool"): false, "x": false} {
 		node, err := b.Node(as(t.Context(), "user:viewer"), poolID)
 		if err != nil || (node != nil) != want {
