@@ -58,14 +58,18 @@ func at(t *time.Time) *model.Time {
 	return &model.Time{Time: *t}
 }
 
-// Candidates lists those of the account's machines that no run and no host of anybody has, for whoever has to say what became of an order; none
-// unless the run waits for that. It asks the provider, for a caller who holds compute:providers:read on the account: errors as those of
+// Candidates lists those of the account's machines that no run and no host of anybody has, and no other order brought, for whoever has to say
+// what became of an order; none unless the run waits for that. It asks the provider, for a caller who holds compute:providers:read on the account: errors as those of
 // the account's machines.
 func (s *Service) Candidates(ctx context.Context, c *model.BootstrapClaim) ([]*model.Machine, error) {
 	if deref(c.Run.WaitReason) != model.ClaimUncertain {
 		return []*model.Machine{}, nil
 	}
 	machines, err := s.Accounts.Machines(ctx, provideraccount.GetInput{TenantID: c.Run.TenantID, AccountID: c.Run.AccountID})
+	if err != nil {
+		return nil, err
+	}
+	orders, err := s.ordersOf(ctx, c.Run)
 	if err != nil {
 		return nil, err
 	}
@@ -83,11 +87,34 @@ func (s *Service) Candidates(ctx context.Context, c *model.BootstrapClaim) ([]*m
 	}
 	free := []*model.Machine{}
 	for _, m := range machines {
-		if !taken[keys[m.ID]] {
+		if !taken[keys[m.ID]] && (orders[m.ID] == "" || orders[m.ID] == c.OperationID) {
 			free = append(free, m)
 		}
 	}
 	return free, nil
+}
+
+// ordersOf asks the provider which of the account's machines carry an operation id, and which; none where it cannot tell.
+func (s *Service) ordersOf(ctx context.Context, r *model.Bootstrap) (map[string]string, error) {
+	account, err := s.Accounts.Account(ctx, s.DB.DB, r.TenantID, r.AccountID)
+	if err != nil {
+		return nil, err
+	}
+	var owned []provider.OwnedMachine
+	err = s.Accounts.Live(ctx, account, func(ctx context.Context, c provider.Client) (err error) {
+		if claimant, ok := c.(provider.Claimant); ok {
+			owned, err = claimant.Claims(ctx)
+		}
+		return err
+	})
+	if err != nil {
+		return nil, provider.Problem(account.Provider, err)
+	}
+	orders := make(map[string]string, len(owned))
+	for _, m := range owned {
+		orders[m.MachineID] = m.OperationID
+	}
+	return orders, nil
 }
 
 // keysOf names the machines as reservations do. One that has no key cannot be reserved.

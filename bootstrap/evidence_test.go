@@ -67,6 +67,18 @@ func TestCandidates(t *testing.T) {
 		return ids
 	}
 	equal(t, "candidates", candidates(runID), []string{"free"})
+
+	// What another order brought is that order's, though nobody has reserved it yet.
+	ordered := b.start(b.offer("k5"))
+	b.step(ordered)
+	theirs := b.cloud.machines[b.row(ordered).OperationID]
+	equal(t, "candidates beside another order", candidates(runID), []string{"free"})
+	_, err := b.service.ResolveClaim(b.ctx, model.ResolveClaimInput{TenantID: tenant, BootstrapID: runID, MachineID: &theirs.id})
+	wantCode(t, err, problem.InvalidInput)
+	ours := b.cloud.machines[b.row(runID).OperationID]
+	b.cloud.change(func() { ours.hidden = false })
+	equal(t, "candidates with the order's own", candidates(runID), []string{"free", ours.id})
+	b.cloud.change(func() { ours.hidden = true })
 	run, err := b.service.Get(b.ctx, tenant, runID)
 	if err != nil {
 		t.Fatal(err)

@@ -18,7 +18,8 @@ const (
 
 // ResolveClaim says what became of an order whose outcome is unknown: it brought this machine, or nothing and may be sent again.
 // For a run that failed meanwhile it is the word that the cleanup waits for. It needs compute:providers:manage on the run's
-// account. INVALID_INPUT, UNAUTHENTICATED, FORBIDDEN, NOT_FOUND, or INVALID_STATE unless the run waits with CLAIM_UNCERTAIN. Not
+// account. INVALID_INPUT (also for a machine that another order brought), UNAUTHENTICATED, FORBIDDEN, NOT_FOUND, the errors of the
+// account's machines when the provider cannot be asked about the one that is named, or INVALID_STATE unless the run waits with CLAIM_UNCERTAIN. Not
 // idempotent: once it is said, a repeat is INVALID_STATE.
 func (s *Service) ResolveClaim(ctx context.Context, in model.ResolveClaimInput) (*model.ResolveClaimPayload, error) {
 	if _, err := s.Authz.Authenticated(ctx); err != nil {
@@ -31,6 +32,9 @@ func (s *Service) ResolveClaim(ctx context.Context, in model.ResolveClaimInput) 
 	}
 	r, err := s.find(ctx, model.ProvidersManage, in.TenantID, in.BootstrapID)
 	if err != nil {
+		return nil, err
+	}
+	if err := s.isNoOthers(ctx, r, in.MachineID); err != nil {
 		return nil, err
 	}
 	err = s.DB.RunInTx(ctx, func(ctx context.Context, tx bun.Tx) error {
@@ -59,6 +63,22 @@ func (s *Service) ResolveClaim(ctx context.Context, in model.ResolveClaimInput) 
 		return nil, err
 	}
 	return &model.ResolveClaimPayload{Bootstrap: &r.Bootstrap}, nil
+}
+
+// isNoOthers refuses a machine that the provider says another order brought: whoever ordered it waits for it.
+func (s *Service) isNoOthers(ctx context.Context, r *run, machineID *string) error {
+	if machineID == nil || !r.uncertain() {
+		return nil
+	}
+	orders, err := s.ordersOf(ctx, &r.Bootstrap)
+	if err != nil {
+		return err
+	}
+	var check checklist
+	if order := orders[*machineID]; order != "" && order != r.OperationID {
+		check.issues.Add("machineId", "must be what this order brought; this machine carries the operation id of another")
+	}
+	return check.err()
 }
 
 // uncertain reports whether the run waits for a person to say what became of its order.
