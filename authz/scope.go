@@ -9,8 +9,10 @@ import (
 
 // Scope says whose rows the caller of the context may touch at all: those of each tenant in which a binding allows it anything, on the
 // tenant or on one of its items, and everybody's with a binding on the fleet. Nothing narrows it, neither a denial nor what is
-// asked for: it is a wall behind the decisions, and takes nothing from their arguments. Without a caller, or with one whose
-// credential has ended or was revoked, it is the scope of nobody. UNAVAILABLE when the bindings cannot be read.
+// asked for: it is a wall behind the decisions, and takes nothing from their arguments. A service that has to see more for a caller says so with
+// postgres.WithScope, and is its own wall there: the repeat of a create in its tenant, and the release of a machine that other
+// tenants may have. Without a caller, or with one whose credential has ended or was revoked, it is the scope of nobody. UNAVAILABLE when
+// the bindings cannot be read.
 func (d *Decider) Scope(ctx context.Context) (postgres.Scope, error) {
 	held, err := d.located(ctx)
 	if err != nil || held == nil {
