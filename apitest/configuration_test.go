@@ -57,7 +57,7 @@ func TestWrongConfigurationStopsTheStart(t *testing.T) {
 		"the environment over all":  {config: "listen: 127.0.0.1:0", env: []string{"COMPUTE_LISTEN=nowhere"}, says: []string{"listen", "host:port"}},
 		"no key file":               {config: away + "secrets: { store: { keyFile: /no/such/file } }", says: []string{"secrets.store.keyFile", "/no/such/file"}},
 		"no PKI":                    {config: away + "bootstrap: { agentBinaries: /, trustDomain: a }", says: []string{"pki.dir", "pki init"}},
-		"a limit":                   {config: away + "limits: { depth: -1 }", says: []string{"limits.depth", "negative"}},
+		"a limit":                   {config: away + "limits: { depth: -1, cost: -1 }", says: []string{"limits.depth", "limits.cost", "negative"}},
 		"an origin":                 {config: away + "graphql: { allowedOrigins: [example.com] }", says: []string{"allowedOrigins[0]", "https://"}},
 		"no such file of documents": {config: away + "graphql: { persistedOperations: /no/such/file }", says: []string{"persistedOperations"}},
 		"a binding's role":          {config: away + "authz: { bindings: [ { subject: 'user:a', role: king, object: compute-fleet } ] }", says: []string{"authz.bindings.0.role"}},

@@ -97,18 +97,19 @@ func (c Config) Check() error {
 
 // checkOrigins holds each to the form in which browsers send it, since it is compared as text: no path, no wildcard.
 func checkOrigins(origins []string) error {
+	var problems []error
 	for i, origin := range origins {
 		u, err := url.Parse(origin)
 		if err != nil || (u.Scheme != "https" && u.Scheme != "http") || u.Host == "" || origin != u.Scheme+"://"+u.Host || strings.Contains(origin, "*") {
-			return fmt.Errorf("allowedOrigins[%d]: %q is not of the form https://host[:port]", i, origin)
+			problems = append(problems, fmt.Errorf("allowedOrigins[%d]: %q is not of the form https://host[:port]", i, origin))
 		}
 	}
-	return nil
+	return errors.Join(problems...)
 }
 
 // withDefaults fills in what was left at zero and refuses what is below it.
 func (l Limits) withDefaults() (Limits, error) {
-	d := defaultLimits()
+	d, problems := defaultLimits(), []error{}
 	counts := []struct {
 		name     string
 		set      *int
@@ -133,7 +134,7 @@ func (l Limits) withDefaults() (Limits, error) {
 	}
 	for _, c := range counts {
 		if *c.set < 0 {
-			return l, fmt.Errorf("limits.%s: must not be negative", c.name)
+			problems = append(problems, fmt.Errorf("limits.%s: must not be negative", c.name))
 		}
 		if *c.set == 0 {
 			*c.set = c.fallback
@@ -154,11 +155,11 @@ func (l Limits) withDefaults() (Limits, error) {
 	}
 	for _, t := range times {
 		if *t.set < 0 {
-			return l, fmt.Errorf("limits.%s: must not be negative", t.name)
+			problems = append(problems, fmt.Errorf("limits.%s: must not be negative", t.name))
 		}
 		if *t.set == 0 {
 			*t.set = t.fallback
 		}
 	}
-	return l, nil
+	return l, errors.Join(problems...)
 }

@@ -217,8 +217,14 @@ func TestPersistedOperations(t *testing.T) {
 
 func TestConfigIsChecked(t *testing.T) {
 	t.Parallel()
-	if _, err := New(Deps{Config: Config{Limits: Limits{Depth: -1}}}); err == nil || !strings.Contains(err.Error(), "limits.depth") {
-		t.Errorf("error %v does not name the setting", err)
+	wrong := Config{Limits: Limits{Depth: -1, Cost: -1, InitTime: -1}, AllowedOrigins: []string{"a", "https://b", "c"}}
+	for _, setting := range []string{"limits.depth", "limits.cost", "limits.initTime", "allowedOrigins[0]", "allowedOrigins[2]"} {
+		if err := wrong.Check(); err == nil || !strings.Contains(err.Error(), setting) {
+			t.Errorf("error %v does not name %s", err, setting)
+		}
+	}
+	if _, err := New(Deps{Config: wrong}); err == nil {
+		t.Error("a server is made of it")
 	}
 }
 
