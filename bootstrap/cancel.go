@@ -12,7 +12,8 @@ import (
 
 // Cancel asks a run to fail with CANCELLED at its next step; what it ordered is then given back. It needs
 // compute:providers:manage on the run's account. INVALID_INPUT, UNAUTHENTICATED, FORBIDDEN, NOT_FOUND, or INVALID_STATE once it has joined.
-// Idempotent: it changes nothing for a run that failed or was cancelled before.
+// A run that failed and keeps what it ordered for a retry gives that back now. Idempotent: it changes nothing for any other run that failed, or
+// was cancelled before.
 func (s *Service) Cancel(ctx context.Context, in model.CancelBootstrapInput) (*model.CancelBootstrapPayload, error) {
 	r, err := s.find(ctx, model.ProvidersManage, in.TenantID, in.BootstrapID)
 	if err != nil {
@@ -25,7 +26,7 @@ func (s *Service) Cancel(ctx context.Context, in model.CancelBootstrapInput) (*m
 		if r.Status == model.Joined {
 			return problem.New(problem.InvalidState, "The bootstrap has joined; remove the host instead.").With("status", r.Status)
 		}
-		if r.Status == model.Failed || r.CancelRequestedAt != nil {
+		if r.CancelRequestedAt != nil || r.Status == model.Failed && !r.keeps() {
 			return record(ctx, tx, cancelAction, audit.Replayed, r)
 		}
 		r, err = update(ctx, tx.NewUpdate().Model((*run)(nil)).
@@ -43,3 +44,6 @@ func (s *Service) Cancel(ctx context.Context, in model.CancelBootstrapInput) (*m
 	}
 	return &model.CancelBootstrapPayload{Bootstrap: &r.Bootstrap}, nil
 }
+
+// keeps reports whether what the run ordered may be waiting for a retry.
+func (r *run) keeps() bool { return r.OfferID != nil && r.Cleanup == model.CleanupPending }

@@ -73,3 +73,26 @@ func TestReleaseIsSoughtAsLongAsListsLag(t *testing.T) {
 	equal(t, "cleanup", b.driveToEnd(runID).Cleanup, model.CleanupReleased)
 	equal(t, "leaked", b.cloud.leaked(nil), 0)
 }
+
+// Who wants to try no more need not pay for the machine any longer.
+func TestCancelGivesUpWhatIsKeptForARetry(t *testing.T) {
+	t.Parallel()
+	b := setup(t, model.ClaimToken)
+	b.rec.Timing.KeepFailed = time.Hour
+	b.cloud.status = provider.InstallStatus{State: provider.InstallFailed}
+	runID := b.start(b.offer("k"))
+	b.driveToStatus(runID, model.Failed)
+	b.step(runID)
+	equal(t, "cleanup", b.row(runID).Cleanup, model.CleanupPending)
+	for range 2 {
+		b.cancel(runID)
+	}
+	r := b.driveToEnd(runID)
+	equal(t, "cleanup, reason", []any{r.Cleanup, r.Failure.Reason}, []any{model.CleanupReleased, model.InstallFailed})
+	equal(t, "leaked", b.cloud.leaked(nil), 0)
+	var outcomes []string
+	if err := b.db.NewRaw("SELECT outcome FROM audit_log WHERE action = 'cancelBootstrap' ORDER BY id").Scan(t.Context(), &outcomes); err != nil {
+		t.Fatal(err)
+	}
+	equal(t, "audit", outcomes, []string{"allowed", "replayed"})
+}
