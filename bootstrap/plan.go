@@ -208,6 +208,9 @@ func (i *inspection) offer(ctx context.Context) (string, error) {
 	}
 	offer := offers[at]
 	i.kind, i.plan.Price = offer.Kind, offer.Price
+	if i.manifest.Capabilities.ClaimMode == model.ClaimLocal { // what is ordered is a machine that stands there already
+		i.plan.Wipes = append(i.plan.Wipes, i.manifest.Wipes...)
+	}
 	switch offer.Availability {
 	case model.OutOfStock:
 		return "", redError{string(model.OfferOutOfStock), "None is left of this offer."}

@@ -179,3 +179,14 @@ func TestPlanLearnsHowLongItTakes(t *testing.T) {
 		t.Error("runs that ordered tell nothing about those that do not")
 	}
 }
+
+// What an order of a local provider takes stands there already, and may have something to lose.
+func TestPlanOfALocalOfferTellsWhatIsWiped(t *testing.T) {
+	t.Parallel()
+	c := newCloud(model.ClaimLocal)
+	c.manifest.Wipes = []string{"All."}
+	b := setupWith(t, c, "{}")
+	b.cloud = c
+	p, _ := b.plan(b.service, b.planOffer("small"))
+	equal(t, "wipes", p.Wipes, []string{"All."})
+}
