@@ -166,7 +166,10 @@ func (r *Reconciler) releaseOrphan(ctx context.Context, o *orphan) error {
 		return r.endRelease(ctx, o, fields{"resolved_at": now, "release_error": ""})
 	case problem.Is(err, problem.Unavailable):
 		return err
-	case classed(err).Class == provider.IdentityChanged:
+	}
+	r.Log.WarnContext(ctx, "a machine without an owner could not be given back",
+		"account", o.AccountID, "orphan", o.ID, "machine", o.MachineID, "attempt", o.ReleaseAttempt, "error", classed(err).Message)
+	if classed(err).Class == provider.IdentityChanged {
 		// The provider has another machine of that id: the word was about one that is not there.
 		return r.endRelease(ctx, o, fields{"release_asked_at": nil, "release_error": printable(classed(err).Message, maxMessage)})
 	}
