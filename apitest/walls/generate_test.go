@@ -17,6 +17,7 @@ type request struct {
 	path    string
 	body    string
 	stream  bool
+	socket  bool   // it goes over a WebSocket
 	foreign bool   // it names something that is not of the caller's tenant
 	field   string // the one at the top that is answered as a0
 }
@@ -113,6 +114,7 @@ func (g *generator) request() request {
 	default:
 		r.field, r.body = g.operation()
 	}
+	r.socket = r.path == "/graphql" && (r.stream && g.chance(50) || g.chance(2))
 	r.foreign = g.foreign
 	g.remember()
 	return r
@@ -252,7 +254,7 @@ func (g *generator) value(name string, t *ast.Type) string {
 
 // prefixes are what ids begin with, by the names of the arguments that take them.
 var prefixes = map[string][]string{
-	"accountId": {"pacct"}, "poolId": {"pool"}, "bootstrapId": {"boot"}, "hostId": {"host"}, "orphanId": {"orphan"}, "tokenId": {"tok"},
+	"accountId": {"pacct"}, "poolId": {"pool"}, "bootstrapId": {"boot"}, "hostId": {"host"}, "orphanId": {"orph"}, "tokenId": {"tok"},
 	"objectId": {"pacct", "pool"}, "id": {"pacct", "pool", "boot", "host"},
 }
 
@@ -285,6 +287,10 @@ func (g *generator) text(name string) string {
 		return "sim"
 	case "action":
 		return "createPool"
+	case "machineId":
+		if g.chance(70) {
+			return g.id([]string{"machine"})
+		}
 	case "idempotencyKey":
 		return fmt.Sprint("key-", g.rnd.IntN(20))
 	}

@@ -10,6 +10,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/base64"
+	"encoding/json"
 	"flag"
 	"fmt"
 	"io"
@@ -23,10 +24,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/coder/websocket"
 	"go.uber.org/goleak"
 	"golang.org/x/sync/errgroup"
 
 	"better/compute/internal/postgres/pgtest"
+	"better/compute/internal/problem"
 )
 
 var (
@@ -57,7 +60,7 @@ func besiege(t *testing.T, mode string, rowSecurity bool) {
 	if !rowSecurity {
 		w.tearDown(t)
 	}
-	j := &judge{w: w, edge: newEdge(t, w), seen: &memory{told: map[[2]string]bool{}}, fields: map[string]bool{}}
+	j := &judge{w: w, edge: newEdge(t, w), seen: &memory{told: map[[2]string]bool{}}, fields: map[string]bool{}, valid: map[string]bool{}}
 	inBackground(t, func(ctx context.Context) error { return w.keepTelling(ctx, rand.New(rand.NewPCG(s, 0))) })
 	const at = 4 // at a time
 	var g errgroup.Group
@@ -79,10 +82,18 @@ func besiege(t *testing.T, mode string, rowSecurity bool) {
 		verdict = "FAIL"
 		t.Fail()
 	}
-	fmt.Printf("walls mode=%s requests=%d foreign=%d leaks=%d writes=%d %s answered=%d fields=%d messages=%d seed=%d\n",
-		mode, j.requests.Load(), j.foreign.Load(), leaks, writes, verdict, j.answered.Load(), len(j.fields), j.told.Load(), s)
+	fmt.Printf("walls mode=%s requests=%d foreign=%d leaks=%d writes=%d %s answered=%d fields=%d messages=%d sockets=%d seed=%d\n",
+		mode, j.requests.Load(), j.foreign.Load(), leaks, writes, verdict, j.answered.Load(), len(j.fields), j.told.Load(), j.overSockets.Load(), s)
 	if j.answered.Load() == 0 || len(j.fields) < 20 {
 		t.Errorf("callers see too little for this to mean anything: %d answers, of the fields %v", j.answered.Load(), j.fields)
+	}
+	for _, f := range newGenerator(nil, w, j.edge.schema, nil).fields {
+		if !j.valid[f.Name] {
+			t.Errorf("each request of %s was refused for its form, before any wall", f.Name)
+		}
+	}
+	if j.overSockets.Load() == 0 {
+		t.Error("nothing was answered over a WebSocket")
 	}
 	if mode != "none" {
 		for _, text := range j.examples {
@@ -97,11 +108,12 @@ type judge struct {
 	edge *edge
 	seen *memory
 
-	requests, foreign, answered, told, leaks atomic.Int64
+	requests, foreign, answered, told, overSockets, leaks atomic.Int64
 
 	mu       sync.Mutex
 	examples []string
 	fields   map[string]bool // those at the top that were answered
+	valid    map[string]bool // those of which a request was more than refused for its form
 }
 
 func (j *judge) try(r request) {
@@ -109,7 +121,13 @@ func (j *judge) try(r request) {
 	if r.foreign {
 		j.foreign.Add(1)
 	}
-	if r.stream {
+	switch {
+	case r.socket:
+		answer := j.overSocket(r)
+		j.overSockets.Add(int64(bytes.Count(answer, []byte(`"type":"next"`))))
+		j.look(r, answer)
+		return
+	case r.stream:
 		answer := j.follow(r)
 		j.told.Add(int64(bytes.Count(answer, []byte("event: next"))))
 		j.look(r, answer)
@@ -117,12 +135,60 @@ func (j *judge) try(r request) {
 	}
 	rec := httptest.NewRecorder()
 	j.edge.handler.ServeHTTP(rec, newRequest(context.Background(), r, ""))
-	if body := rec.Body.Bytes(); bytes.Contains(body, []byte(`"a0":`)) && !bytes.Contains(body, []byte(`"a0":null`)) {
-		j.mu.Lock()
-		j.fields[r.field] = true
-		j.mu.Unlock()
-	}
+	j.note(r, rec.Body.Bytes())
 	j.look(r, whole(rec.Result().Header, rec.Body.Bytes()))
+}
+
+// note remembers what became of the field at the top.
+func (j *judge) note(r request, body []byte) {
+	var answer struct {
+		Data   map[string]any
+		Errors []struct {
+			Path       []any
+			Extensions struct{ Code problem.Code }
+		}
+	}
+	if r.field == "" || json.Unmarshal(body, &answer) != nil {
+		return
+	}
+	valid := answer.Data["a0"] != nil
+	for _, e := range answer.Errors {
+		valid = valid || len(e.Path) > 0 && e.Path[0] == "a0" && e.Extensions.Code != problem.InvalidInput
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.fields[r.field] = j.fields[r.field] || answer.Data["a0"] != nil
+	j.valid[r.field] = j.valid[r.field] || valid
+}
+
+// overSocket gives all that a WebSocket has said of the operation until it ended, or after a while.
+func (j *judge) overSocket(r request) []byte {
+	patience := time.Minute
+	if r.stream {
+		patience = followed
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	options := &websocket.DialOptions{HTTPClient: j.edge.client, Subprotocols: []string{"graphql-transport-ws"}}
+	conn, _, err := websocket.Dial(ctx, "ws"+strings.TrimPrefix(j.edge.url, "http")+r.path, options)
+	if err != nil {
+		return nil
+	}
+	defer func() { _ = conn.CloseNow() }()
+	conn.SetReadLimit(-1)
+	_ = conn.Write(ctx, websocket.MessageText, fmt.Appendf(nil, `{"type":"connection_init","payload":{"authorization":%q}}`, "Bearer token-of-"+r.subject))
+	_ = conn.Write(ctx, websocket.MessageText, fmt.Appendf(nil, `{"id":"1","type":"subscribe","payload":%s}`, r.body))
+	var said []byte
+	for {
+		_, text, err := conn.Read(ctx)
+		if err != nil {
+			return said
+		}
+		said = append(said, text...)
+		if bytes.Contains(text, []byte(`"type":"complete"`)) || bytes.Contains(text, []byte(`"type":"error"`)) {
+			return said
+		}
+	}
 }
 
 func newRequest(ctx context.Context, r request, base string) *http.Request {
@@ -157,7 +223,7 @@ func whole(header http.Header, body []byte) []byte {
 }
 
 var (
-	nameable = regexp.MustCompile(`cnry[0-9a-z]{16}|(?:pacct|pool|boot|host|orphan|tok|inst)_[0-9a-z]{26}`)
+	nameable = regexp.MustCompile(`cnry[0-9a-z]{16}|(?:pacct|pool|boot|host|orph|tok|inst)_[0-9a-z]{26}`)
 	encoded  = regexp.MustCompile(`[A-Za-z0-9_-]{24,}`)
 	cursors  = regexp.MustCompile(`"[A-Za-z]*_?(?:cursor|endCursor|startCursor)":"([^"]+)"`)
 )

@@ -56,6 +56,13 @@ func (w *world) thing(of *tenant, prefix string) string {
 	return made
 }
 
+// machine makes the name of a machine that the tenant has without an owner.
+func (w *world) machine(of *tenant) string {
+	made := w.mark(of)
+	of.things["machine"] = append(of.things["machine"], made)
+	return made
+}
+
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	db := pgtest.New(t)
@@ -91,7 +98,7 @@ func (w *world) fill(ctx context.Context, tx bun.Tx, of *tenant) error {
 		w.fillRuns(of, account, pool, insert)
 		insert("inventory_claims", map[string]any{"account_id": account, "machine_id": mark(), "operation_id": mark()})
 		insert("orphans", map[string]any{
-			"id": w.thing(of, "orphan"), "tenant_id": of.id, "account_id": account, "kind": "not-ours", "machine_id": mark(), "operation_id": mark(),
+			"id": w.thing(of, "orph"), "tenant_id": of.id, "account_id": account, "kind": "not-ours", "machine_id": w.machine(of), "operation_id": mark(),
 		})
 		for _, item := range []string{"compute-tenant/" + of.id, "compute-provider-account/" + account, "compute-pool/" + pool} {
 			insert("role_bindings", map[string]any{"subject": "user:" + mark(), "role": "provider-viewer", "object": item, "effect": "allow", "created_by": mark()})
