@@ -41,6 +41,12 @@ func TestRightsOfEveryOperation(t *testing.T) {
 		}
 	})
 	for name, c := range cases {
+		if c.shows == "" {
+			continue
+		}
+		t.Run(name+" shows what may be read", func(t *testing.T) { w.wantShown(t, c) })
+	}
+	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			t.Run("unauthenticated", func(t *testing.T) {
@@ -76,7 +82,11 @@ const (
 	ofToken   kind = "token"   // for the API
 	ofBinding kind = "binding" // of an account
 	ofNode    kind = "node"    // an account, by its id alone
+	ofPools   kind = "pool's node"
+	ofRuns    kind = "run's node"
 )
+
+func (k kind) isNode() bool { return k == ofNode || k == ofPools || k == ofRuns }
 
 const (
 	allowed problem.Code = ""
@@ -89,6 +99,7 @@ type rightsCase struct {
 	document     string // of GraphQL, with $tenant and $id
 	path, body   string // of REST, with $tenant and $id
 	item, denied problem.Code
+	shows        kind // what is in the answer where some of it may be read
 }
 
 func rightsCases() map[string]rightsCase {
@@ -101,61 +112,63 @@ func rightsCases() map[string]rightsCase {
 		binding = `{subject: "user:somebody", role: "provider-viewer", object: $id}`
 	)
 	return map[string]rightsCase{
-		"Query.viewer":           {ofNothing, `{ viewer { subject permissions } }`, "", "", allowed, unasked},
-		"Query.server":           {ofNothing, `{ server { version } }`, "", "", allowed, unasked},
-		"Query.providers":        {ofNothing, `{ providers { name } }`, "", "", allowed, unasked},
-		"Query.node":             {ofNode, `query($id: ID!) { node(id: $id) { id } }`, "", "", allowed, allowed},
-		"Query.providerAccount":  {ofAccount, one + `{ providerAccount(tenantId: $tenant, accountId: $id) { id } }`, "", "", no, no},
-		"Query.providerAccounts": {ofTenant, all + `{ providerAccounts(tenantId: $tenant) { nodes { id } } }`, "", "", allowed, unasked},
-		"Query.offers":           {ofAccount, one + `{ offers(tenantId: $tenant, accountId: $id) { id } }`, "", "", no, no},
-		"Query.bootstrap":        {ofRun, one + `{ bootstrap(tenantId: $tenant, bootstrapId: $id) { id } }`, "", "", no, problem.NotFound},
-		"Query.bootstraps":       {ofTenant, all + `{ bootstraps(tenantId: $tenant) { nodes { id } } }`, "", "", allowed, unasked},
+		"Query.viewer":           {ofNothing, `{ viewer { subject permissions } }`, "", "", allowed, unasked, ""},
+		"Query.server":           {ofNothing, `{ server { version } }`, "", "", allowed, unasked, ""},
+		"Query.providers":        {ofNothing, `{ providers { name } }`, "", "", allowed, unasked, ""},
+		"Query.node":             {ofNode, `query($id: ID!) { node(id: $id) { id } }`, "", "", allowed, allowed, ofAccount},
+		"Query.node of a pool":   {ofPools, `query($id: ID!) { node(id: $id) { id } }`, "", "", allowed, allowed, ofPool},
+		"Query.node of a run":    {ofRuns, `query($id: ID!) { node(id: $id) { id } }`, "", "", allowed, allowed, ofRun},
+		"Query.providerAccount":  {ofAccount, one + `{ providerAccount(tenantId: $tenant, accountId: $id) { id } }`, "", "", no, no, ""},
+		"Query.providerAccounts": {ofTenant, all + `{ providerAccounts(tenantId: $tenant) { nodes { id } } }`, "", "", allowed, unasked, ofAccount},
+		"Query.offers":           {ofAccount, one + `{ offers(tenantId: $tenant, accountId: $id) { id } }`, "", "", no, no, ""},
+		"Query.bootstrap":        {ofRun, one + `{ bootstrap(tenantId: $tenant, bootstrapId: $id) { id } }`, "", "", no, problem.NotFound, ""},
+		"Query.bootstraps":       {ofTenant, all + `{ bootstraps(tenantId: $tenant) { nodes { id } } }`, "", "", allowed, unasked, ofRun},
 		"Query.planBootstrap": {ofPlan, one + `{ planBootstrap(tenantId: $tenant, accountId: $id, poolId: "pool_00000000000000000000000000",
-			machineId: "m") { ready preconditions { name ok message code } } }`, "", "", no, no},
-		"Query.orphans":      {ofTenant, all + `{ orphans(tenantId: $tenant) { nodes { id } } }`, "", "", allowed, unasked},
-		"Query.pool":         {ofPool, one + `{ pool(tenantId: $tenant, poolId: $id) { id } }`, "", "", no, no},
-		"Query.pools":        {ofTenant, all + `{ pools(tenantId: $tenant) { nodes { id } } }`, "", "", allowed, unasked},
-		"Query.host":         {ofHost, one + `{ host(tenantId: $tenant, hostId: $id) { id } }`, "", "", no, no},
-		"Query.apiTokens":    {ofTenant, all + `{ apiTokens(tenantId: $tenant) { nodes { id } } }`, "", "", no, unasked},
-		"Query.secrets":      {ofTenant, all + `{ secrets(tenantId: $tenant) { name } }`, "", "", no, unasked},
-		"Query.roles":        {ofNothing, `{ roles { name } }`, "", "", allowed, unasked},
-		"Query.roleBindings": {ofTenant, all + `{ roleBindings(tenantId: $tenant) { nodes { subject } } }`, "", "", no, unasked},
-		"Query.auditEvents":  {ofTenant, all + `{ auditEvents(tenantId: $tenant) { nodes { id } } }`, "", "", no, unasked},
+			machineId: "m") { ready preconditions { name ok message code } } }`, "", "", no, no, ""},
+		"Query.orphans":      {ofTenant, all + `{ orphans(tenantId: $tenant) { nodes { id } } }`, "", "", allowed, unasked, ofOrphan},
+		"Query.pool":         {ofPool, one + `{ pool(tenantId: $tenant, poolId: $id) { id } }`, "", "", no, no, ""},
+		"Query.pools":        {ofTenant, all + `{ pools(tenantId: $tenant) { nodes { id } } }`, "", "", allowed, unasked, ofPool},
+		"Query.host":         {ofHost, one + `{ host(tenantId: $tenant, hostId: $id) { id } }`, "", "", no, no, ""},
+		"Query.apiTokens":    {ofTenant, all + `{ apiTokens(tenantId: $tenant) { nodes { id } } }`, "", "", no, unasked, ""},
+		"Query.secrets":      {ofTenant, all + `{ secrets(tenantId: $tenant) { name } }`, "", "", no, unasked, ""},
+		"Query.roles":        {ofNothing, `{ roles { name } }`, "", "", allowed, unasked, ""},
+		"Query.roleBindings": {ofTenant, all + `{ roleBindings(tenantId: $tenant) { nodes { subject } } }`, "", "", no, unasked, ""},
+		"Query.auditEvents":  {ofTenant, all + `{ auditEvents(tenantId: $tenant) { nodes { id } } }`, "", "", no, unasked, ""},
 
-		"Mutation.createProviderAccount": {ofTenant, add + `{ createProviderAccount(input: {tenantId: $tenant, provider: "sim", name: "a"}) { replayed } }`, "", "", no, unasked},
-		"Mutation.updateProviderAccount": {ofAccount, change + `{ updateProviderAccount(input: {tenantId: $tenant, accountId: $id}) { providerAccount { id } } }`, "", "", no, no},
-		"Mutation.deleteProviderAccount": {ofAccount, change + `{ deleteProviderAccount(input: {tenantId: $tenant, accountId: $id}) { deleted } }`, "", "", no, no},
+		"Mutation.createProviderAccount": {ofTenant, add + `{ createProviderAccount(input: {tenantId: $tenant, provider: "sim", name: "a"}) { replayed } }`, "", "", no, unasked, ""},
+		"Mutation.updateProviderAccount": {ofAccount, change + `{ updateProviderAccount(input: {tenantId: $tenant, accountId: $id}) { providerAccount { id } } }`, "", "", no, no, ""},
+		"Mutation.deleteProviderAccount": {ofAccount, change + `{ deleteProviderAccount(input: {tenantId: $tenant, accountId: $id}) { deleted } }`, "", "", no, no, ""},
 		"Mutation.bootstrapMachine": {ofAccount, change + `{ bootstrapMachine(input: {tenantId: $tenant, accountId: $id, poolId: "pool_00000000000000000000000000",
-			machineId: "m", idempotencyKey: "k"}) { replayed } }`, "", "", no, no},
-		"Mutation.checkProviderAccount": {ofAccount, change + `{ checkProviderAccount(input: {tenantId: $tenant, accountId: $id}) { providerAccount { id } } }`, "", "", no, no},
-		"Mutation.retryBootstrap":       {ofRun, change + `{ retryBootstrap(input: {tenantId: $tenant, bootstrapId: $id, idempotencyKey: "k"}) { replayed } }`, "", "", no, problem.NotFound},
-		"Mutation.releaseMachine":       {ofOrphan, change + `{ releaseMachine(input: {tenantId: $tenant, orphanId: $id, machineId: "m"}) { orphan { id } } }`, "", "", no, problem.NotFound},
-		"Mutation.cancelBootstrap":      {ofRun, change + `{ cancelBootstrap(input: {tenantId: $tenant, bootstrapId: $id}) { bootstrap { id } } }`, "", "", no, problem.NotFound},
-		"Mutation.resolveClaim":         {ofRun, change + `{ resolveClaim(input: {tenantId: $tenant, bootstrapId: $id, nothingOrdered: true}) { bootstrap { id } } }`, "", "", no, problem.NotFound},
-		"Mutation.createPool":           {ofTenant, add + `{ createPool(input: {tenantId: $tenant, name: "a", class: VPS, agent: NONE}) { pool { id } } }`, "", "", no, unasked},
-		"Mutation.archivePool":          {ofPool, change + `{ archivePool(input: {tenantId: $tenant, poolId: $id}) { pool { id } } }`, "", "", no, no},
-		"Mutation.removeHost":           {ofHost, change + `{ removeHost(input: {tenantId: $tenant, hostId: $id}) { host { id } } }`, "", "", no, no},
-		"Mutation.putSecret":            {ofTenant, add + `{ putSecret(input: {tenantId: $tenant, name: "a", value: "b"}) { secret { name } } }`, "", "", no, unasked},
-		"Mutation.deleteSecret":         {ofTenant, add + `{ deleteSecret(input: {tenantId: $tenant, name: "a"}) { deleted } }`, "", "", no, unasked},
-		"Mutation.createApiToken":       {ofTenant, add + `{ createApiToken(input: {tenantId: $tenant, name: "a"}) { token } }`, "", "", no, unasked},
-		"Mutation.revokeApiToken":       {ofToken, change + `{ revokeApiToken(input: {tenantId: $tenant, tokenId: $id}) { revoked } }`, "", "", no, unasked},
-		"Mutation.grantRole":            {ofBinding, `mutation($id: String!) { grantRole(input: ` + binding + `) { roleBinding { role } } }`, "", "", no, no},
-		"Mutation.revokeRole":           {ofBinding, `mutation($id: String!) { revokeRole(input: ` + binding + `) { revoked } }`, "", "", no, no},
-		"Mutation.defineRole":           {ofFleet, `mutation { defineRole(input: {name: "a", permissions: [POOLS_READ]}) { role { name } } }`, "", "", no, unasked},
-		"Mutation.deleteRole":           {ofFleet, `mutation { deleteRole(input: {name: "a"}) { deleted } }`, "", "", no, unasked},
+			machineId: "m", idempotencyKey: "k"}) { replayed } }`, "", "", no, no, ""},
+		"Mutation.checkProviderAccount": {ofAccount, change + `{ checkProviderAccount(input: {tenantId: $tenant, accountId: $id}) { providerAccount { id } } }`, "", "", no, no, ""},
+		"Mutation.retryBootstrap":       {ofRun, change + `{ retryBootstrap(input: {tenantId: $tenant, bootstrapId: $id, idempotencyKey: "k"}) { replayed } }`, "", "", no, problem.NotFound, ""},
+		"Mutation.releaseMachine":       {ofOrphan, change + `{ releaseMachine(input: {tenantId: $tenant, orphanId: $id, machineId: "m"}) { orphan { id } } }`, "", "", no, problem.NotFound, ""},
+		"Mutation.cancelBootstrap":      {ofRun, change + `{ cancelBootstrap(input: {tenantId: $tenant, bootstrapId: $id}) { bootstrap { id } } }`, "", "", no, problem.NotFound, ""},
+		"Mutation.resolveClaim":         {ofRun, change + `{ resolveClaim(input: {tenantId: $tenant, bootstrapId: $id, nothingOrdered: true}) { bootstrap { id } } }`, "", "", no, problem.NotFound, ""},
+		"Mutation.createPool":           {ofTenant, add + `{ createPool(input: {tenantId: $tenant, name: "a", class: VPS, agent: NONE}) { pool { id } } }`, "", "", no, unasked, ""},
+		"Mutation.archivePool":          {ofPool, change + `{ archivePool(input: {tenantId: $tenant, poolId: $id}) { pool { id } } }`, "", "", no, no, ""},
+		"Mutation.removeHost":           {ofHost, change + `{ removeHost(input: {tenantId: $tenant, hostId: $id}) { host { id } } }`, "", "", no, no, ""},
+		"Mutation.putSecret":            {ofTenant, add + `{ putSecret(input: {tenantId: $tenant, name: "a", value: "b"}) { secret { name } } }`, "", "", no, unasked, ""},
+		"Mutation.deleteSecret":         {ofTenant, add + `{ deleteSecret(input: {tenantId: $tenant, name: "a"}) { deleted } }`, "", "", no, unasked, ""},
+		"Mutation.createApiToken":       {ofTenant, add + `{ createApiToken(input: {tenantId: $tenant, name: "a"}) { token } }`, "", "", no, unasked, ""},
+		"Mutation.revokeApiToken":       {ofToken, change + `{ revokeApiToken(input: {tenantId: $tenant, tokenId: $id}) { revoked } }`, "", "", no, unasked, ""},
+		"Mutation.grantRole":            {ofBinding, `mutation($id: String!) { grantRole(input: ` + binding + `) { roleBinding { role } } }`, "", "", no, no, ""},
+		"Mutation.revokeRole":           {ofBinding, `mutation($id: String!) { revokeRole(input: ` + binding + `) { revoked } }`, "", "", no, no, ""},
+		"Mutation.defineRole":           {ofFleet, `mutation { defineRole(input: {name: "a", permissions: [POOLS_READ]}) { role { name } } }`, "", "", no, unasked, ""},
+		"Mutation.deleteRole":           {ofFleet, `mutation { deleteRole(input: {name: "a"}) { deleted } }`, "", "", no, unasked, ""},
 
 		"Subscription.bootstrapStatusChanged": {
 			ofRun, `subscription($tenant: ID!, $id: ID!) { bootstrapStatusChanged(tenantId: $tenant, bootstrapId: $id) { to } }`,
-			"", "", no, problem.NotFound,
+			"", "", no, problem.NotFound, "",
 		},
 
-		restPath + "create":    {ofTenant, "", "create", `{"tenantId": "$tenant", "provider": "sim", "name": "a"}`, no, unasked},
-		restPath + "list":      {ofTenant, "", "list", `{"tenantId": "$tenant"}`, allowed, unasked},
-		restPath + "get":       {ofAccount, "", "get", `{"tenantId": "$tenant", "accountId": "$id"}`, no, no},
-		restPath + "offers":    {ofAccount, "", "offers", `{"tenantId": "$tenant", "accountId": "$id"}`, no, no},
-		restPath + "update":    {ofAccount, "", "update", `{"tenantId": "$tenant", "accountId": "$id"}`, no, no},
-		restPath + "delete":    {ofAccount, "", "delete", `{"tenantId": "$tenant", "accountId": "$id"}`, no, no},
-		restPath + "bootstrap": {ofAccount, "", "bootstrap", `{"tenantId": "$tenant", "accountId": "$id", "poolId": "pool_00000000000000000000000000", "machineId": "m", "idempotencyKey": "k"}`, no, no},
+		restPath + "create":    {ofTenant, "", "create", `{"tenantId": "$tenant", "provider": "sim", "name": "a"}`, no, unasked, ""},
+		restPath + "list":      {ofTenant, "", "list", `{"tenantId": "$tenant"}`, allowed, unasked, ofAccount},
+		restPath + "get":       {ofAccount, "", "get", `{"tenantId": "$tenant", "accountId": "$id"}`, no, no, ""},
+		restPath + "offers":    {ofAccount, "", "offers", `{"tenantId": "$tenant", "accountId": "$id"}`, no, no, ""},
+		restPath + "update":    {ofAccount, "", "update", `{"tenantId": "$tenant", "accountId": "$id"}`, no, no, ""},
+		restPath + "delete":    {ofAccount, "", "delete", `{"tenantId": "$tenant", "accountId": "$id"}`, no, no, ""},
+		restPath + "bootstrap": {ofAccount, "", "bootstrap", `{"tenantId": "$tenant", "accountId": "$id", "poolId": "pool_00000000000000000000000000", "machineId": "m", "idempotencyKey": "k"}`, no, no, ""},
 	}
 }
 
@@ -167,6 +180,7 @@ type rightsWorld struct {
 	tokens        map[string]string
 	// Ids by kind: one that is there, one that never was, the other tenant's, and one that was deleted.
 	present, absent, foreign, deleted map[kind]string
+	granted                           map[kind]string // beside the present ones
 }
 
 func newRightsWorld(t *testing.T) *rightsWorld {
@@ -176,6 +190,7 @@ func newRightsWorld(t *testing.T) *rightsWorld {
 	d.settings["limits"] = map[string]any{"denialsAtMost": 1_000_000}
 	w.present, w.foreign, w.deleted, w.absent = newIDs(), newIDs(), newIDs(), newIDs()
 	granted := newIDs()
+	w.granted = granted
 	account := func(of map[kind]string) string { return "compute-provider-account/" + of[ofAccount] }
 	w.tokens = map[string]string{
 		"owner":    d.caller("user:owner", "tenant-admin compute-tenant/mine"),
@@ -204,10 +219,10 @@ func newRightsWorld(t *testing.T) *rightsWorld {
 }
 
 func newIDs() map[kind]string {
-	account := id.New("pacct")
+	account, pool, run := id.New("pacct"), id.New("pool"), id.New("boot")
 	return map[kind]string{
-		ofAccount: account, ofNode: account, ofBinding: "compute-provider-account/" + account,
-		ofPool: id.New("pool"), ofRun: id.New("boot"), ofHost: id.New("host"), ofOrphan: id.New("orph"), ofPlan: account, ofToken: id.New("tok"),
+		ofAccount: account, ofNode: account, ofPools: pool, ofRuns: run, ofBinding: "compute-provider-account/" + account,
+		ofPool: pool, ofRun: run, ofHost: id.New("host"), ofOrphan: id.New("orph"), ofPlan: account, ofToken: id.New("tok"),
 	}
 }
 
@@ -245,7 +260,7 @@ func insertAll(t *testing.T, d *deployment, tenant, name string, ids map[kind]st
 func (w *rightsWorld) forbidden(t *testing.T, c rightsCase) {
 	t.Helper()
 	code := problem.Forbidden
-	if c.kind == ofNothing || c.kind == ofNode {
+	if c.kind == ofNothing || c.kind.isNode() {
 		code = allowed
 	}
 	w.wantSame(t, c, w.tokens["stranger"], w.tenant, code, w.present, w.absent, w.foreign, w.deleted)
@@ -257,7 +272,7 @@ func (w *rightsWorld) otherTenant(t *testing.T, c rightsCase) {
 	switch c.kind {
 	case ofNothing:
 		return
-	case ofNode: // null, which wantSame compares
+	case ofNode, ofPools, ofRuns: // null, which wantSame compares
 		w.wantSame(t, c, w.tokens["other"], w.tenant, allowed, w.present, w.absent, w.deleted)
 		return
 	case ofFleet:
@@ -277,6 +292,29 @@ func (w *rightsWorld) otherTenant(t *testing.T, c rightsCase) {
 	}
 	w.wantSame(t, c, w.tokens["other"], w.tenant, problem.Forbidden, w.present, w.absent, w.foreign, w.deleted)
 	w.wantSame(t, c, w.tokens["owner"], w.tenant, problem.NotFound, w.absent, w.foreign, w.deleted)
+}
+
+// wantShown looks into the answers: who has rights on the granted item alone, and who is denied the present one, see the granted one and
+// not the present one; who rules the tenant sees both.
+func (w *rightsWorld) wantShown(t *testing.T, c rightsCase) {
+	t.Helper()
+	for caller, present := range map[string]bool{"item": false, "denied": false, "owner": true} {
+		for _, ids := range []map[kind]string{w.present, w.granted} {
+			body, code := w.ask(t, c, w.tokens[caller], w.tenant, ids[c.kind])
+			if code != allowed {
+				t.Errorf("%s: %s", caller, code)
+			}
+			for _, item := range []struct {
+				ids  map[kind]string
+				seen bool
+			}{{w.present, present}, {w.granted, true}} {
+				asked := !c.kind.isNode() || item.ids[c.kind] == ids[c.kind]
+				if got := strings.Contains(body, item.ids[c.shows]); got != (item.seen && asked) {
+					t.Errorf("%s, naming %s: %s is shown = %v: %s", caller, ids[c.kind], item.ids[c.shows], got, body)
+				}
+			}
+		}
+	}
 }
 
 func (w *rightsWorld) want(t *testing.T, c rightsCase, token, tenant, id string, code problem.Code) {
