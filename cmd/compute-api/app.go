@@ -324,7 +324,6 @@ func (a *app) run(ctx context.Context, started func(context.Context) error) erro
 		defer served()
 		return a.api.Serve(ctx, a.apiListener)
 	})
-	group.Go(func() error { return a.decider.Run(serving) })
 	group.Go(func() error {
 		a.identity.Run(serving)
 		return nil
@@ -333,6 +332,7 @@ func (a *app) run(ctx context.Context, started func(context.Context) error) erro
 		if err := a.prepareDatabase(ctx); err != nil || ctx.Err() != nil {
 			return err
 		}
+		group.Go(func() error { return a.decider.Run(serving) }) // until now decisions read the database, if there is one
 		group.Go(func() error { return a.hub.Run(serving) })
 		group.Go(func() error { return a.tokens.Run(serving) })
 		return a.runBehindMigrations(ctx, started)
