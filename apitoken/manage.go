@@ -6,6 +6,7 @@ import (
 	"github.com/uptrace/bun"
 
 	"better/compute/audit"
+	"better/compute/authz"
 	"better/compute/internal/cursor"
 	"better/compute/internal/input"
 	"better/compute/internal/problem"
@@ -84,11 +85,13 @@ func (s *Service) Revoke(ctx context.Context, in model.RevokeAPITokenInput) (*mo
 		return nil, err
 	}
 	revoked := new(model.RevokeAPITokenPayload)
-	err = s.db.RunInTx(ctx, func(ctx context.Context, tx bun.Tx) (err error) {
+	find := func(ctx context.Context, tx bun.Tx) (err error) {
 		*revoked = model.RevokeAPITokenPayload{}
-		if revoked.APIToken, err = lock(ctx, tx, in.TenantID, in.TokenID); err != nil {
-			return err
-		}
+		revoked.APIToken, err = lock(ctx, tx, in.TenantID, in.TokenID)
+		return err
+	}
+	// It may be the very token that the caller came with.
+	err = s.authz.Ending(ctx, authz.Need(model.IAMManage, owner(in.TenantID)), find, func(ctx context.Context, tx bun.Tx) (err error) {
 		if revoked.APIToken.RevokedAt != nil {
 			return audit.Record(ctx, tx, entry(revokeAction, audit.Replayed, revoked.APIToken))
 		}

@@ -127,6 +127,21 @@ func newPolicyCache(subjects, tokens int) *policyCache {
 func (c *policyCache) get(q question, now time.Time) (answer standing, ok bool, generation uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	return c.find(q, now)
+}
+
+// at is get for whoever knows the version of the policy to be that one.
+func (c *policyCache) at(version int64, q question, now time.Time) (answer standing, ok bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.version != version {
+		return standing{}, false
+	}
+	answer, ok, _ = c.find(q, now)
+	return answer, ok
+}
+
+func (c *policyCache) find(q question, now time.Time) (answer standing, ok bool, generation uint64) {
 	if c.provenAt.IsZero() || now.Sub(c.provenAt) > trust {
 		return standing{}, false, c.generation
 	}

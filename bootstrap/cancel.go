@@ -6,9 +6,15 @@ import (
 	"github.com/uptrace/bun"
 
 	"better/compute/audit"
+	"better/compute/authz"
 	"better/compute/internal/problem"
 	"better/compute/model"
 )
+
+// needs is what every change of a run takes, still at its end.
+func needs(tenantID, accountID string) authz.Needs {
+	return authz.Need(model.ProvidersManage, authz.ProviderAccount(tenantID, accountID))
+}
 
 // Cancel asks a run to fail with CANCELLED at its next step; what it ordered is then given back. It needs
 // compute:providers:manage on the run's account. INVALID_INPUT, UNAUTHENTICATED, FORBIDDEN, NOT_FOUND, or INVALID_STATE once it has joined.
@@ -19,7 +25,7 @@ func (s *Service) Cancel(ctx context.Context, in model.CancelBootstrapInput) (*m
 	if err != nil {
 		return nil, err
 	}
-	err = s.DB.RunInTx(ctx, func(ctx context.Context, tx bun.Tx) error {
+	err = s.Authz.Holding(ctx, needs(r.TenantID, r.AccountID), func(ctx context.Context, tx bun.Tx) error {
 		if r, err = lock(ctx, tx, in.TenantID, in.BootstrapID); err != nil {
 			return err
 		}

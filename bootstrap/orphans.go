@@ -92,7 +92,7 @@ func (s *Service) ReleaseMachine(ctx context.Context, in model.ReleaseMachineInp
 	}
 	// Whether somebody owns the machine does not stop at the tenants that the caller sees.
 	all := postgres.WithScope(ctx, postgres.AllTenants())
-	err = s.DB.RunInTx(all, func(ctx context.Context, tx bun.Tx) error {
+	err = s.Authz.Holding(all, needs(found.TenantID, found.AccountID), func(ctx context.Context, tx bun.Tx) error {
 		found, err = s.askRelease(ctx, tx, at, found.ID, key, actor.Subject)
 		return err
 	})

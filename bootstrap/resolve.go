@@ -37,7 +37,7 @@ func (s *Service) ResolveClaim(ctx context.Context, in model.ResolveClaimInput) 
 	if err := s.isNoOthers(ctx, r, in.MachineID); err != nil {
 		return nil, err
 	}
-	err = s.DB.RunInTx(ctx, func(ctx context.Context, tx bun.Tx) error {
+	err = s.Authz.Holding(ctx, needs(r.TenantID, r.AccountID), func(ctx context.Context, tx bun.Tx) error {
 		if r, err = lock(ctx, tx, in.TenantID, in.BootstrapID); err != nil {
 			return err
 		}

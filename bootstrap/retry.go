@@ -48,7 +48,7 @@ func (s *Service) Retry(ctx context.Context, in model.RetryBootstrapInput) (*mod
 	}
 	plan.run.RetryOf = &old.ID
 	var created *run
-	err = s.DB.RunInTx(ctx, func(ctx context.Context, tx bun.Tx) error {
+	err = s.Authz.Holding(ctx, needs(old.TenantID, old.AccountID), func(ctx context.Context, tx bun.Tx) error {
 		created, err = s.create(ctx, tx, plan)
 		return err
 	})

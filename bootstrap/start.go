@@ -48,7 +48,7 @@ func (s *Service) Start(ctx context.Context, in model.BootstrapMachineInput) (*m
 		return nil, err
 	}
 	var created *run
-	err = s.DB.RunInTx(ctx, func(ctx context.Context, tx bun.Tx) error {
+	err = s.Authz.Holding(ctx, needs(in.TenantID, in.AccountID), func(ctx context.Context, tx bun.Tx) error {
 		created, err = s.create(ctx, tx, plan)
 		return err
 	})

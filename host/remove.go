@@ -18,8 +18,9 @@ func (s *Service) Remove(ctx context.Context, in model.RemoveHostInput) (*model.
 	if err != nil {
 		return nil, err
 	}
-	err = s.db.RunInTx(ctx, func(ctx context.Context, tx bun.Tx) error {
-		removed, err := setRemoved(ctx, tx, h.ID)
+	needs := authz.Need(model.PoolsManage, authz.Tenant(h.TenantID), authz.Pool(h.TenantID, h.PoolID))
+	err = s.authz.Holding(ctx, needs, func(ctx context.Context, tx bun.Tx) error {
+		removed, err := setRemoved(ctx, tx, in.HostID)
 		if err != nil {
 			return err
 		}

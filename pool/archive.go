@@ -21,7 +21,7 @@ func (s *Service) Archive(ctx context.Context, in model.ArchivePoolInput) (*mode
 		return nil, err
 	}
 	var pool *model.Pool
-	err := s.db.RunInTx(ctx, func(ctx context.Context, tx bun.Tx) (err error) {
+	err := s.authz.Holding(ctx, authz.Need(model.PoolsManage, authz.Pool(in.TenantID, in.PoolID)), func(ctx context.Context, tx bun.Tx) (err error) {
 		pool, err = archiveIn(ctx, tx, in.TenantID, in.PoolID)
 		return err
 	})

@@ -40,7 +40,7 @@ func (s *Service) Create(ctx context.Context, in model.CreatePoolInput) (*model.
 		ID: id.New(idPrefix), TenantID: in.TenantID, Name: in.Name, Class: in.Class, Agent: in.Agent, AccountID: in.AccountID,
 	}
 	var created *model.Pool
-	err := s.db.RunInTx(ctx, func(ctx context.Context, tx bun.Tx) (err error) {
+	err := s.authz.Holding(ctx, authz.Need(model.PoolsManage, authz.Tenant(in.TenantID)), func(ctx context.Context, tx bun.Tx) (err error) {
 		created, err = createIn(ctx, tx, pool)
 		return err
 	})

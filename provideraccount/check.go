@@ -7,6 +7,7 @@ import (
 	"github.com/uptrace/bun"
 
 	"better/compute/audit"
+	"better/compute/authz"
 	"better/compute/internal/problem"
 	"better/compute/model"
 	"better/compute/provider"
@@ -38,7 +39,8 @@ func (s *Service) Check(ctx context.Context, in model.CheckProviderAccountInput)
 		return nil, err
 	}
 	var checked *model.ProviderAccount
-	err = s.db.RunInTx(ctx, func(ctx context.Context, tx bun.Tx) error {
+	needs := authz.Need(model.ProvidersManage, authz.ProviderAccount(at.TenantID, at.AccountID))
+	err = s.authz.Holding(ctx, needs, func(ctx context.Context, tx bun.Tx) error {
 		if checked, err = storeCheck(ctx, tx, account, result); err != nil {
 			return err
 		}

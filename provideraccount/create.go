@@ -109,7 +109,8 @@ var errMetAnother = errors.New("met another create that is gone")
 
 func (s *Service) store(ctx context.Context, c creation) (payload *model.CreateProviderAccountPayload, err error) {
 	for range createAttempts {
-		err = s.db.RunInTx(ctx, func(ctx context.Context, tx bun.Tx) error {
+		needs := authz.Need(model.ProvidersManage, authz.Tenant(c.in.TenantID))
+		err = s.authz.Holding(ctx, needs, func(ctx context.Context, tx bun.Tx) error {
 			payload, err = insertOrReplay(ctx, tx, c)
 			return err
 		})

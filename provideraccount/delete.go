@@ -22,9 +22,14 @@ func (s *Service) Delete(ctx context.Context, in model.DeleteProviderAccountInpu
 	if err := s.admit(ctx, at, nil, model.ProvidersManage); err != nil {
 		return nil, err
 	}
-	err := s.db.RunInTx(ctx, func(ctx context.Context, tx bun.Tx) error {
-		return deleteIn(ctx, tx, at)
-	})
+	var account *model.ProviderAccount
+	needs := authz.Need(model.ProvidersManage, authz.ProviderAccount(at.TenantID, at.AccountID))
+	err := s.authz.Ending(ctx, needs,
+		func(ctx context.Context, tx bun.Tx) (err error) {
+			account, err = lockUnused(ctx, tx, at)
+			return err
+		},
+		func(ctx context.Context, tx bun.Tx) error { return deleteIn(ctx, tx, account) })
 	if _, broken := postgres.ForeignKeyViolation(err); broken {
 		// The lock makes this impossible for rows that lock the account first; the key is the wall behind it.
 		return nil, inUse(nil)
@@ -36,19 +41,23 @@ func (s *Service) Delete(ctx context.Context, in model.DeleteProviderAccountInpu
 	return &model.DeleteProviderAccountPayload{Deleted: true, DeletedID: in.AccountID}, nil
 }
 
-// deleteIn takes the lock that keeps others from referring to the account before it looks who does.
-func deleteIn(ctx context.Context, tx bun.Tx, at GetInput) error {
+// lockUnused takes the lock that keeps others from referring to the account before it looks who does.
+func lockUnused(ctx context.Context, tx bun.Tx, at GetInput) (*model.ProviderAccount, error) {
 	account, err := lockAccountForDelete(ctx, tx, at.TenantID, at.AccountID)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	blockers, err := selectBlockers(ctx, tx, account.ID, maxBlockers)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if len(blockers) > 0 {
-		return inUse(blockers)
+		return nil, inUse(blockers)
 	}
+	return account, nil
+}
+
+func deleteIn(ctx context.Context, tx bun.Tx, account *model.ProviderAccount) error {
 	// First, as a binding is seen with the account that it is on.
 	if err := authz.Forget(ctx, tx, authz.ProviderAccount(account.TenantID, account.ID)); err != nil {
 		return err

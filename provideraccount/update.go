@@ -26,7 +26,7 @@ func (s *Service) Update(ctx context.Context, in model.UpdateProviderAccountInpu
 		return nil, err
 	}
 	var updated *model.ProviderAccount
-	err := s.db.RunInTx(ctx, func(ctx context.Context, tx bun.Tx) error {
+	err := s.authz.Holding(ctx, authz.Need(model.ProvidersManage, object), func(ctx context.Context, tx bun.Tx) error {
 		stored, err := lockAccountForUpdate(ctx, tx, in.TenantID, in.AccountID)
 		if err != nil {
 			return err

@@ -40,7 +40,7 @@ func (s *Service) Put(ctx context.Context, in model.PutSecretInput) (*model.PutS
 	}
 	row := s.key.seal(in.TenantID, in.Name, in.Value)
 	var written model.Secret
-	err := s.db.RunInTx(ctx, func(ctx context.Context, tx bun.Tx) error {
+	err := s.authz.Holding(ctx, authz.Need(model.ProvidersManage, authz.Tenant(in.TenantID)), func(ctx context.Context, tx bun.Tx) error {
 		err := tx.NewRaw(`INSERT INTO secrets (tenant_id, name, key_id, sealed) VALUES (?, ?, ?, ?)
 			ON CONFLICT (tenant_id, name) DO UPDATE
 			SET key_id = excluded.key_id, sealed = excluded.sealed, updated_at = clock_timestamp()
@@ -66,7 +66,7 @@ func (s *Service) Delete(ctx context.Context, in model.DeleteSecretInput) (*mode
 		return nil, err
 	}
 	var deleted bool
-	err := s.db.RunInTx(ctx, func(ctx context.Context, tx bun.Tx) error {
+	err := s.authz.Holding(ctx, authz.Need(model.ProvidersManage, authz.Tenant(in.TenantID)), func(ctx context.Context, tx bun.Tx) error {
 		res, err := tx.NewRaw(`DELETE FROM secrets WHERE tenant_id = ? AND name = ?`, in.TenantID, in.Name).Exec(ctx)
 		if err != nil {
 			return fmt.Errorf("deleting a secret: %w", err)

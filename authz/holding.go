@@ -1,0 +1,113 @@
+package authz
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/uptrace/bun"
+
+	"better/compute/internal/postgres"
+)
+
+// Needs is what a change takes: a permission, on each of the objects.
+type Needs struct {
+	permission Permission
+	objects    []Object
+}
+
+// Need makes Needs.
+func Need(p Permission, on ...Object) Needs { return Needs{permission: p, objects: on} }
+
+// errLost rolls back a transaction whose caller has lost what it needs.
+var errLost = errors.New("the caller has lost the right meanwhile")
+
+// Holding runs fn in a transaction that commits only if, at its end, the caller of ctx still has what it needs, and still is a caller:
+// a change that waited, for a lock or a provider, is not made with a right or a token that was taken away meanwhile. Check before it,
+// so that nobody without rights takes locks. FORBIDDEN, which is also written to the audit log, UNAUTHENTICATED or UNAVAILABLE.
+// As fn can run several times, it must leave nothing behind outside of the transaction.
+func (d *Decider) Holding(ctx context.Context, n Needs, fn func(ctx context.Context, tx bun.Tx) error) error {
+	return d.holding(ctx, n, func(ctx context.Context, tx bun.Tx, confirm func() error) error {
+		if err := fn(ctx, tx); err != nil {
+			return err
+		}
+		return confirm()
+	})
+}
+
+// Ending is Holding for the end of what the caller's right may hang on itself: an object with bindings, or an API token. The decision
+// is taken between find, which waits for what it needs to lock, and end; no right changes from then to the commit.
+func (d *Decider) Ending(ctx context.Context, n Needs, find, end func(ctx context.Context, tx bun.Tx) error) error {
+	return d.holding(ctx, n, func(ctx context.Context, tx bun.Tx, confirm func() error) error {
+		if err := find(ctx, tx); err != nil {
+			return err
+		}
+		if err := lockPolicy(ctx, tx); err != nil {
+			return err
+		}
+		if err := confirm(); err != nil {
+			return err
+		}
+		return end(ctx, tx)
+	})
+}
+
+func (d *Decider) holding(ctx context.Context, n Needs, fn func(ctx context.Context, tx bun.Tx, confirm func() error) error) error {
+	actor, err := authenticatedAt(ctx, d.now())
+	if err != nil {
+		return err
+	}
+	var lack *shortfall
+	err = d.db.RunInTx(ctx, func(ctx context.Context, tx bun.Tx) error {
+		lack = nil
+		return fn(ctx, tx, func() (err error) {
+			if lack, err = d.lacking(ctx, tx, actor, n); err == nil && lack != nil {
+				return errLost
+			}
+			return err
+		})
+	})
+	if lack != nil {
+		return d.deny(ctx, actor, lack.permission, lack.object) // now that the connection of the transaction is free
+	}
+	return err
+}
+
+// lacking decides in the transaction.
+func (d *Decider) lacking(ctx context.Context, tx bun.Tx, actor Actor, n Needs) (*shortfall, error) {
+	s, err := d.standingIn(ctx, tx, actor.question())
+	if err != nil {
+		return nil, err
+	}
+	if !actor.authenticated(d.now()) || !s.of(actor, d.now()) {
+		return nil, errUnauthenticated()
+	}
+	for _, o := range n.objects {
+		if decide(s.held, n.permission, o) != granted {
+			return &shortfall{n.permission, o}, nil
+		}
+	}
+	return nil, nil
+}
+
+// standingIn answers from the cache when that is of the very version that the transaction sees, and else reads in the transaction,
+// which needs no second connection.
+func (d *Decider) standingIn(ctx context.Context, tx bun.Tx, q question) (standing, error) {
+	var version int64
+	if err := tx.NewRaw("SELECT version FROM policy_version").Scan(ctx, &version); err != nil {
+		return standing{}, fmt.Errorf("asking for the policy version: %w", err)
+	}
+	if answer, ok := d.cache.at(version, q, d.now()); ok {
+		return answer, nil
+	}
+	// Bindings on the fleet are seen by who sees all, and nobody goes on seeing that.
+	if err := postgres.Narrow(ctx, tx, postgres.AllTenants()); err != nil {
+		return standing{}, err
+	}
+	read, err := d.readPolicy(ctx, tx, q)
+	if err != nil {
+		return standing{}, err
+	}
+	s := read.standing(q)
+	return s, postgres.Narrow(ctx, tx, scopeOf(s.held))
+}
