@@ -5,7 +5,7 @@ export default defineConfig({
   outputDir: 'test-results',
   workers: 1, // one server, one simulated cloud, and the tests tell it what to do wrong
   fullyParallel: false,
-  timeout: 60_000,
+  timeout: 90_000,
   expect: { timeout: 20_000 },
   reporter: [['list']],
   globalSetup: './e2e/server.ts',
@@ -16,6 +16,6 @@ export default defineConfig({
     viewport: { width: 1280, height: 900 },
     locale: 'en-GB',
     timezoneId: 'Europe/Berlin',
-    trace: 'retain-on-failure',
+    trace: process.env.TRACE ? 'on' : 'off', // it costs more than the tests
   },
 });

@@ -136,5 +136,5 @@ export function priceText(price: PriceLike | null | undefined): string {
   if (price.hourly) parts.push(`${price.hourly} an hour`);
   if (price.monthly) parts.push(`${price.monthly} a month`);
   if (price.setup && Number(price.setup) > 0) parts.push(`${price.setup} once`);
-  return `${parts.join(', ') || '–'} ${price.currency}${price.taxIncluded ? ' with tax' : ''}`;
+  return `${price.currency} ${parts.join(', ') || '–'}${price.taxIncluded ? ' with tax' : ''}`;
 }

@@ -245,11 +245,13 @@ function Machines({ accountId, manages }: { accountId: string; manages: boolean 
             <Table.Tbody>
               {machines.map((machine) => (
                 <Table.Tr key={machine.id}>
-                  <Table.Td>{machine.name || <span className="mono">{machine.id}</span>}</Table.Td>
+                  <Table.Td className="long">{machine.name || <span className="mono">{machine.id}</span>}</Table.Td>
                   <Table.Td>{machine.kind === 'METAL' ? 'Dedicated' : 'Virtual'}</Table.Td>
                   <Table.Td>{machine.region}</Table.Td>
                   <Table.Td>{machine.status}</Table.Td>
-                  <Table.Td className="mono">{machine.addresses.join(', ') || '–'}</Table.Td>
+                  <Table.Td className="mono" style={{ whiteSpace: 'nowrap' }}>
+                    {machine.addresses.join(', ') || '–'}
+                  </Table.Td>
                   {manages && (
                     <Table.Td ta="right">
                       <Button

@@ -119,7 +119,9 @@ export default function Audit() {
                   <Table.Td style={{ whiteSpace: 'nowrap' }}>
                     <When at={event.at} />
                   </Table.Td>
-                  <Table.Td className="mono">{event.actor}</Table.Td>
+                  <Table.Td className="mono" miw={150}>
+                    {event.actor}
+                  </Table.Td>
                   <Table.Td>
                     <UnstyledButton className="sort link" fz="sm" onClick={() => setOpened(event)}>
                       {event.action}

@@ -233,12 +233,12 @@ function Timeline({ run }: { run: Run }) {
   const ahead = running ? course.slice(course.indexOf(run.status) + 1) : [];
   return (
     <ol className="surface timeline" aria-label="States">
-      {run.history.map((transition) => {
+      {run.history.map((transition, index) => {
         const current = transition.to === run.status;
         const end = transition.until ? Date.parse(transition.until) : now;
         return (
           <li key={transition.to} aria-current={current ? 'step' : undefined}>
-            <StateIcon status={transition.to} current={current} />
+            <StateIcon status={transition.to} current={current} left={run.history[index + 1]?.to} />
             <div>
               <Group justify="space-between" gap="xs">
                 <Text fw={600}>{sentence(transition.to)}</Text>
@@ -248,7 +248,7 @@ function Timeline({ run }: { run: Run }) {
                 </Text>
               </Group>
               <Text size="sm" c="dimmed">
-                {transition.reason ? words(transition.reason) : meaning[transition.to]}
+                {transition.reason ? sentence(transition.reason) : meaning[transition.to]}
               </Text>
               {current && running && <Progressing run={run} since={Date.parse(transition.at)} now={now} />}
             </div>
@@ -271,10 +271,11 @@ function Timeline({ run }: { run: Run }) {
   );
 }
 
-function StateIcon({ status, current }: { status: BootstrapStatus; current: boolean }) {
-  if (status === 'FAILED') {
+/** What was left for a failure did not come to its end. */
+function StateIcon({ status, current, left }: { status: BootstrapStatus; current: boolean; left: BootstrapStatus | undefined }) {
+  if (status === 'FAILED' || left === 'FAILED') {
     return (
-      <ThemeIcon size={24} radius="xl" color="red" aria-hidden>
+      <ThemeIcon size={24} radius="xl" color="red" variant={status === 'FAILED' ? 'filled' : 'outline'} aria-hidden>
         <IconX size={15} />
       </ThemeIcon>
     );

@@ -227,9 +227,11 @@ function Planner({ account, pools, offer, machine }: PlannerProps) {
                   }
                 >
                   {names[condition.name]}
-                  <Text size="sm" c="dimmed">
-                    {condition.message}
-                  </Text>
+                  {!condition.ok && (
+                    <Text size="sm" c="dimmed">
+                      {condition.message}
+                    </Text>
+                  )}
                 </List.Item>
               ))}
             </List>

@@ -142,7 +142,7 @@ function Finder({ tenant, accounts, about }: { tenant: string; accounts: Account
       allowDecimal={false}
       allowNegative={false}
       hideControls
-      w={110}
+      w={92}
     />
   );
   const filtered = Object.keys(query).length > 0 || named.length > 0 || available;
@@ -174,7 +174,7 @@ function Finder({ tenant, accounts, about }: { tenant: string; accounts: Account
                 { replace: true },
               )
             }
-            miw={200}
+            w={190}
             clearable
             clearButtonProps={{ 'aria-label': 'Show all accounts' }}
           />
@@ -189,14 +189,14 @@ function Finder({ tenant, accounts, about }: { tenant: string; accounts: Account
           value={query.kind ?? ''}
           onChange={(value) => set('kind', value ?? '')}
           allowDeselect={false}
-          w={130}
+          w={112}
         />
         <TextInput
           label="Region"
           value={params.get('region') ?? ''}
           onChange={(e) => set('region', e.currentTarget.value)}
           maxLength={63}
-          w={130}
+          w={112}
         />
         {number('minVcpu', 'Min. vCPU')}
         {number('minMemoryGiB', 'Min. GiB')}
@@ -205,7 +205,7 @@ function Finder({ tenant, accounts, about }: { tenant: string; accounts: Account
           value={params.get('gpuModel') ?? ''}
           onChange={(e) => set('gpuModel', e.currentTarget.value)}
           maxLength={32}
-          w={130}
+          w={112}
         />
         {number('minGpus', 'Min. GPUs')}
         <Checkbox label="In stock only" checked={available} onChange={(e) => setAvailable(e.currentTarget.checked)} mb={8} />
@@ -349,7 +349,7 @@ function OfferTable({ rows, several, onOpen }: { rows: OfferRow[]; several: bool
   });
   const template = table
     .getVisibleLeafColumns()
-    .map(({ id }) => (id === 'name' ? 'minmax(9rem, 2fr)' : right.has(id) ? 'minmax(5.5rem, 1fr)' : 'minmax(6.5rem, 1.2fr)'))
+    .map(({ id }) => (id === 'name' ? 'minmax(8rem, 2fr)' : right.has(id) ? 'minmax(4.5rem, 1fr)' : 'minmax(5.5rem, 1.2fr)'))
     .join(' ');
   const height = Math.min(sorted.length * 44 + 46, 700);
   return (

@@ -66,17 +66,28 @@ export default function OffersPlot({ rows, onOpen }: { rows: OfferRow[]; onOpen:
         ) : (
           <ResponsiveContainer width="100%" height="100%">
             <ScatterChart margin={{ top: 8, right: 16, bottom: 20, left: 0 }} accessibilityLayer={false}>
-              <CartesianGrid stroke="var(--mantine-color-default-border)" />
+              <CartesianGrid stroke="var(--mantine-color-default-border)" vertical={false} horizontal={false} />
               <XAxis
                 type="number"
                 dataKey="x"
                 scale="sqrt"
+                interval="preserveStart"
+                minTickGap={28}
                 domain={[0, 'dataMax']}
                 tick={text}
                 allowDecimals={axis === 'memory'}
                 label={{ value: axis === 'memory' ? 'Memory, GiB' : 'GPUs', position: 'insideBottom', offset: -12, ...text }}
               />
-              <YAxis type="number" dataKey="y" tick={text} width={56} />
+              <YAxis
+                type="number"
+                dataKey="y"
+                scale="sqrt"
+                domain={[0, 'dataMax']}
+                interval="preserveStart"
+                minTickGap={20}
+                tick={text}
+                width={64}
+              />
               <Tooltip
                 cursor={false}
                 isAnimationActive={false}
