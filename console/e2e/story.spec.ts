@@ -52,7 +52,7 @@ test('from an empty tenant to a host', async ({ page }, { workerIndex }) => {
     await page.getByRole('checkbox', { name: 'In stock only' }).check();
     await table.getByRole('button', { name: 'Memory' }).click();
     await expect(table.getByRole('columnheader', { name: 'Memory' })).not.toHaveAttribute('aria-sort', 'none');
-    await page.locator('.recharts-scatter-symbol').first().click();
+    await page.locator('.recharts-scatter-symbol').last().click();
     await expect(page.getByRole('dialog')).toBeVisible(); // a point opens its offer
     await page.keyboard.press('Escape');
     await table.getByRole('row').nth(1).getByRole('button').click();

@@ -532,7 +532,7 @@ export type BootstrapQueryVariables = Exact<{
 }>;
 
 
-export type BootstrapQuery = { bootstrap: { id: string, accountId: string, machineId: string | null, offerId: string | null, status: BootstrapStatus, step: string, waitReason: string | null, attempt: number, cleanup: CleanupStatus, hostId: string | null, createdAt: string, deadlineAt: string | null, retryOf: string | null, failure: { reason: BootstrapFailureReason, message: string, logTail: Array<string> } | null, account: { id: string, name: string } | null, pool: { id: string, name: string }, history: Array<{ from: BootstrapStatus | null, to: BootstrapStatus, at: string, until: string | null, reason: string | null }> } | null };
+export type BootstrapQuery = { bootstrap: { id: string, accountId: string, machineId: string | null, offerId: string | null, status: BootstrapStatus, step: string, waitReason: string | null, attempt: number, cleanup: CleanupStatus, hostId: string | null, createdAt: string, deadlineAt: string | null, retryOf: string | null, failure: { reason: BootstrapFailureReason, message: string, logTail: Array<string> } | null, account: { id: string, name: string } | null, pool: { id: string, name: string } | null, history: Array<{ from: BootstrapStatus | null, to: BootstrapStatus, at: string, until: string | null, reason: string | null }> } | null };
 
 export type BootstrapChangedSubscriptionVariables = Exact<{
   tenant: string;
@@ -579,7 +579,7 @@ export type BootstrapsQueryVariables = Exact<{
 }>;
 
 
-export type BootstrapsQuery = { bootstraps: { nodes: Array<{ id: string, status: BootstrapStatus, step: string, waitReason: string | null, machineId: string | null, createdAt: string, failure: { reason: BootstrapFailureReason } | null, account: { id: string, name: string } | null, pool: { id: string, name: string } }>, pageInfo: { hasNextPage: boolean, endCursor: string | null } } | null };
+export type BootstrapsQuery = { bootstraps: { nodes: Array<{ id: string, status: BootstrapStatus, step: string, waitReason: string | null, machineId: string | null, createdAt: string, failure: { reason: BootstrapFailureReason } | null, account: { id: string, name: string } | null, pool: { id: string, name: string } | null }>, pageInfo: { hasNextPage: boolean, endCursor: string | null } } | null };
 
 export type BootstrapsChangedSubscriptionVariables = Exact<{
   tenant: string;
