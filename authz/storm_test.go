@@ -210,6 +210,7 @@ func (s *storm) decide(t *testing.T, d *Decider, rnd *rand.Rand) {
 
 // judge looks for a moment that says the same.
 func (s *storm) judge(t *testing.T, a Actor, tenant string, asked time.Time, held []Permission, authenticated bool) {
+	t.Helper()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.decisions++
@@ -239,6 +240,7 @@ func (m moment) held(a Actor, tenant string) []Permission {
 
 // cutLinks ends the links that replicas follow changes by, now and then.
 func (s *storm) cutLinks(t *testing.T, rnd *rand.Rand) {
+	t.Helper()
 	for {
 		select {
 		case <-s.ended:

@@ -239,13 +239,13 @@ func (v *view) catchUp(ctx context.Context, out chan<- *model.BootstrapStatusCha
 			}
 		}
 		if len(events) < backfill {
-			return v.final(ctx, start)
+			return v.final(ctx)
 		}
 	}
 }
 
 // final ends a stream that resumes after the last event of its run, for which none would come any more.
-func (v *view) final(ctx context.Context, start event.Position) (bool, error) {
+func (v *view) final(ctx context.Context) (bool, error) {
 	if v.bootstrapID == "" {
 		return false, nil
 	}

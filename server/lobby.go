@@ -23,7 +23,9 @@ func (l *lobby) enter(drop func()) (release func(), full bool) {
 	defer l.mu.Unlock()
 	if full = l.waiting.Len() >= l.max; full {
 		oldest := l.waiting.Front()
-		oldest.Value.(func())() //nolint:forcetypeassert // nothing else is in it
+		if drop, ok := oldest.Value.(func()); ok { // nothing else is in it
+			drop()
+		}
 		l.waiting.Remove(oldest)
 	}
 	place := l.waiting.PushBack(drop)
