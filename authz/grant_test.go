@@ -369,8 +369,7 @@ func TestNoGrantOutlivesItsObject(t *testing.T) {
 			granted <- err
 		}()
 		for waiting := false; !waiting; {
-			err := b.db.NewRaw(`SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock')`).
-				Scan(ctx, &waiting)
+			err := tx.NewRaw("SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted AND pg_backend_pid() = ANY (pg_blocking_pids(pid)))").Scan(ctx, &waiting)
 			if err != nil {
 				return err
 			}
