@@ -431,4 +431,9 @@ func TestFilter(t *testing.T) {
 	if err := zero.Where(b.db.NewSelect().Table("provider_accounts").Column("name"), "id").Scan(t.Context(), &none); err != nil || len(none) != 0 {
 		t.Errorf("a Filter that nobody made lets %v through (%v)", none, err)
 	}
+	// A right on an item of one tenant is none in another, which need not even be there.
+	for _, tenantID := range []string{"other", "u"} {
+		_, err := b.d.Filter(as(t.Context(), "user:some"), ProvidersRead, tenantID, ProviderAccounts)
+		wantCode(t, err, problem.Forbidden)
+	}
 }

@@ -10,7 +10,7 @@ import (
 )
 
 // Filter says which items of a tenant the caller may see. With All it is every one but Denied, without it only Granted. Granted
-// and Denied may name items of other tenants, since a binding does not tell: a query must name the tenant too.
+// and Denied may name items that were not there when the bindings were read: a query must name the tenant too.
 type Filter struct {
 	All     bool
 	Granted []string // ids, sorted; used without All
@@ -31,9 +31,9 @@ func (d *Decider) Filter(ctx context.Context, p Permission, tenantID string, kin
 		return Filter{}, d.deny(ctx, actor, p, Tenant(tenantID))
 	case granted:
 		f.All = true
-		f.Denied = items(held, p, kind, denied)
+		f.Denied = items(held, p, tenantID, kind, denied)
 	case undecided:
-		f.Granted = items(held, p, kind, granted)
+		f.Granted = items(held, p, tenantID, kind, granted)
 	}
 	if !f.All && len(f.Granted) == 0 {
 		return Filter{}, d.deny(ctx, actor, p, Tenant(tenantID))
@@ -41,17 +41,18 @@ func (d *Decider) Filter(ctx context.Context, p Permission, tenantID string, kin
 	return f, nil
 }
 
-// items are the ids of the kind on which the bindings, by themselves, come to that decision. None is denied to whom decide hears no
+// items are the ids of the kind on which the bindings, by themselves, come to that decision. Those that are known to be another tenant's are
+// left out, so that a right on one of them is none in this tenant. None is denied to whom decide hears no
 // denial below the fleet for.
-func items(held []bindingsOf, p Permission, kind Kind, want decision) []string {
+func items(held []bindingsOf, p Permission, tenantID string, kind Kind, want decision) []string {
 	if want == denied && p == IAMManage && administersFleet(held) {
 		return nil
 	}
 	found := map[string]decision{}
 	for _, h := range held {
-		for object := range h.grants {
+		for object, grants := range h.grants {
 			id, ok := strings.CutPrefix(object, string(kind)+"/")
-			if ok {
+			if t := grants[0].itemTenant; ok && (t == tenantID || t == "") { // one that was not there may have come since
 				found[id] = max(found[id], h.on(object, p)) // denied is the greatest
 			}
 		}

@@ -51,18 +51,18 @@ func (d *Decider) Bindings(ctx context.Context, in BindingsInput) (*model.RoleBi
 	if decide(held, IAMManage, at) != granted {
 		return nil, d.deny(ctx, actor, IAMManage, at)
 	}
-	bindings, err := selectBindings(ctx, d.db.DB, at, in.Subject, hidden(held), p)
+	bindings, err := selectBindings(ctx, d.db.DB, at, in.Subject, hidden(held, at.TenantID()), p)
 	if err != nil {
 		return nil, err
 	}
 	return model.NewConnection(bindings, p.First, p.After, cursor.Encode(list, func(b *model.RoleBinding) model.RoleBinding { return *b })), nil
 }
 
-// hidden are the names of the items on which the bindings deny to manage rights.
-func hidden(held []bindingsOf) []string {
+// hidden are the names of the tenant's items on which the bindings deny to manage rights.
+func hidden(held []bindingsOf, tenantID string) []string {
 	var names []string
 	for _, kind := range []Kind{ProviderAccounts, Pools} {
-		for _, id := range items(held, IAMManage, kind, denied) {
+		for _, id := range items(held, IAMManage, tenantID, kind, denied) {
 			names = append(names, itemName(kind, id))
 		}
 	}
