@@ -160,7 +160,8 @@ export default function Bootstrap() {
           title="The machine is a host"
           styles={{ message: { color: 'var(--mantine-color-text)' }, title: { color: 'var(--mantine-color-text)' } }}
         >
-          Its agent has joined <LinkTo to={path(`/pools/${run.pool.id}`)}>{run.pool.name}</LinkTo> with a certificate of its own.
+          Its agent has joined {run.pool ? <LinkTo to={path(`/pools/${run.pool.id}`)}>{run.pool.name}</LinkTo> : 'its pool'} with a
+          certificate of its own.
         </Alert>
       )}
       <Section title="States">
@@ -180,9 +181,13 @@ export default function Bootstrap() {
           ],
           [
             'Pool',
-            <LinkTo key="p" to={path(`/pools/${run.pool.id}`)}>
-              {run.pool.name}
-            </LinkTo>,
+            run.pool ? (
+              <LinkTo key="p" to={path(`/pools/${run.pool.id}`)}>
+                {run.pool.name}
+              </LinkTo>
+            ) : (
+              'One that you may not read'
+            ),
           ],
           ['Machine', run.machineId ? <Id key="m" value={run.machineId} /> : 'None yet'],
           [

@@ -144,9 +144,7 @@ export default function Bootstraps() {
                   <Table.Td>
                     {run.account ? <LinkTo to={path(`/accounts/${run.account.id}`)}>{run.account.name}</LinkTo> : 'Deleted'}
                   </Table.Td>
-                  <Table.Td>
-                    <LinkTo to={path(`/pools/${run.pool.id}`)}>{run.pool.name}</LinkTo>
-                  </Table.Td>
+                  <Table.Td>{run.pool ? <LinkTo to={path(`/pools/${run.pool.id}`)}>{run.pool.name}</LinkTo> : '–'}</Table.Td>
                   <Table.Td className="mono">{run.machineId ?? '–'}</Table.Td>
                   <Table.Td>
                     <When at={run.createdAt} />
