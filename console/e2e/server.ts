@@ -40,9 +40,9 @@ function start(
 
 function end(child: ChildProcess): Promise<void> {
   return new Promise((resolve) => {
-    if (child.exitCode !== null) return resolve();
     child.once('exit', () => resolve());
-    child.kill('SIGTERM');
+    if (child.exitCode !== null) resolve();
+    else child.kill('SIGTERM');
   });
 }
 
