@@ -116,7 +116,7 @@ func newRig(t testing.TB, tenants, replicas int, change ...func(*rig)) *rig {
 	for i := range replicas {
 		r.replicas = append(r.replicas, r.newReplica(i))
 	}
-	r.front.replicas = r.replicas
+	r.front.serve(r.replicas)
 	for _, p := range r.replicas {
 		p.start()
 	}
@@ -520,6 +520,7 @@ func (r *rig) revive() (revived int) {
 
 // front is where machines reach the agent listener: it passes each connection on to a replica that takes it, as a load balancer does.
 type front struct {
+	listener net.Listener
 	address  string
 	replicas []*replica
 	turn     atomic.Int64
@@ -532,18 +533,23 @@ func newFront(t testing.TB) *front {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := &front{address: ln.Addr().String()}
+	f := &front{listener: ln, address: ln.Addr().String()}
+	t.Cleanup(func() { _ = ln.Close(); f.wait.Wait() })
+	return f
+}
+
+// serve begins to pass on connections; those that came before have waited.
+func (f *front) serve(replicas []*replica) {
+	f.replicas = replicas
 	f.wait.Go(func() {
 		for {
-			conn, err := ln.Accept()
+			conn, err := f.listener.Accept()
 			if err != nil {
 				return
 			}
 			f.wait.Go(func() { f.pass(conn) })
 		}
 	})
-	t.Cleanup(func() { _ = ln.Close(); f.wait.Wait() })
-	return f
 }
 
 func (f *front) pass(client net.Conn) {
