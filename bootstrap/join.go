@@ -3,7 +3,6 @@ package bootstrap
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/uptrace/bun"
@@ -36,7 +35,7 @@ func (s *Service) MarkJoined(ctx context.Context, tx bun.IDB, bootstrapID, hostI
 		return failed("reading how long a run was installed", err)
 	}
 	if len(entered) != 3 {
-		return fmt.Errorf("run %s has joined and not gone through what comes before", bootstrapID)
+		return nil // a history that is not whole is no reason to keep a host out
 	}
 	if entered[1].Equal(entered[2]) { // the join came first, and took it through both
 		s.Meter.Left(model.Installing, model.Installed, "", entered[1].Sub(entered[0]))
