@@ -90,6 +90,7 @@ func TestClients(t *testing.T) {
 		{"websocket.mjs", "refused"},
 		{"websocket.mjs", "expired"},
 		{"websocket.mjs", "drain"},
+		{"websocket.mjs", "protocol"},
 		{"sse.mjs", "happy"},
 		{"sse.mjs", "refused"},
 		{"sse.mjs", "drain"},

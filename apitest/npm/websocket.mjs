@@ -1,4 +1,4 @@
-// graphql-ws against the server. Usage: websocket.mjs URL TOKEN happy|refused|expired|drain
+// graphql-ws, and for what it would never send the ws below it, against the server. Usage: websocket.mjs URL TOKEN happy|refused|expired|drain|protocol
 import assert from 'node:assert/strict';
 import { createClient } from 'graphql-ws';
 import WebSocket from 'ws';
@@ -15,6 +15,27 @@ const connect = (authorization, options = {}) =>
     ...options,
   });
 
+// frames sends frames as they are, and gives what came back and the close code; 0 when the connection stays open.
+const frames = (sent, protocols = 'graphql-transport-ws') =>
+  new Promise((resolve, reject) => {
+    const socket = new WebSocket(url.replace(/^http/, 'ws'), protocols);
+    const got = [];
+    socket.on('open', () => sent.forEach((frame) => socket.send(frame)));
+    socket.on('message', (data) => {
+      got.push(JSON.parse(data));
+      if (got.length >= sent.length && got.some((message) => message.type === 'pong')) {
+        resolve({ got, code: 0 });
+        socket.terminate();
+      }
+    });
+    socket.on('close', (code) => resolve({ got, code }));
+    socket.on('error', reject);
+  });
+
+const init = JSON.stringify({ type: 'connection_init', payload: { authorization: `Bearer ${token}` } });
+const subscribe = (query) => JSON.stringify({ id: '1', type: 'subscribe', payload: { query } });
+const ping = JSON.stringify({ type: 'ping' });
+
 // Each mode is one behaviour of the server as the client meets it.
 const modes = {
   async happy() {
@@ -29,6 +50,33 @@ const modes = {
   async refused() {
     const client = connect('Bearer nobody');
     await assert.rejects(collect(client, '{ viewer { subject } }'), (event) => event.code === 4403);
+  },
+
+  // Every breach of the protocol has its close code, and what is no breach closes nothing.
+  async protocol() {
+    const endless = watch('t', -1);
+    const cases = {
+      'no connection_init': [4408, []],
+      'a credential that is not good': [4403, [init.replace(token, 'nobody')]],
+      'an operation before connection_init': [4401, [subscribe('{ viewer { subject } }')]],
+      'a second connection_init': [4429, [init, init]],
+      'no JSON': [4400, ['{']],
+      'an unknown message': [4400, [init, '{"type":"unknown"}']],
+      'a binary frame': [4400, [Buffer.from(init)]],
+      'a payload that is no object': [4400, ['{"type":"connection_init","payload":"Bearer"}']],
+      'an id twice': [4409, [init, subscribe(endless), subscribe(endless)]],
+      'a message over the limit': [1009, [init, subscribe(`{ viewer { subject } } #${' '.repeat(300_000)}`)]],
+      'no subprotocol': [4406, [init], []],
+      'a ping before connection_init': [0, [ping]],
+      'a ping after an operation that failed': [0, [init, subscribe('{ nope }'), ping]],
+    };
+    await Promise.all(
+      Object.entries(cases).map(async ([name, [code, sent, protocols]]) => {
+        const ended = await frames(sent, protocols).catch((error) => ({ code: error.message, got: [] }));
+        assert.equal(ended.code, code, name);
+        assert(!ended.got.some((message) => message.type === 'complete'), `${name}: nothing completes after an error`);
+      }),
+    );
   },
 
   // The client's first credential ends while it listens: it connects again with the next one, by itself.
