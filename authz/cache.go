@@ -16,7 +16,7 @@ const (
 
 	// How long a proof of freshness lasts. A change is followed within a second even if its notification was lost and the
 	// link hangs: what the cache says is never older than this.
-	trust = 650 * time.Millisecond
+	trust = 500 * time.Millisecond
 )
 
 // bindingsOf are the bindings of one subject. Never changed once they can be seen.

@@ -12,13 +12,13 @@ import (
 )
 
 const (
-	pollInterval = 200 * time.Millisecond
-	pollTimeout  = 400 * time.Millisecond
+	pollInterval = 150 * time.Millisecond
+	pollTimeout  = 300 * time.Millisecond
 	dialTimeout  = 2 * time.Second
 )
 
 // Run follows the policy until ctx ends, on a connection of its own: it listens for changes and asks for the policy
-// version every 200 ms, which proves that the link lives and that no notification was lost. When the link breaks, decisions read the
+// version every 150 ms, which proves that the link lives and that no notification was lost. When the link breaks, decisions read the
 // database until a new one stands. Call it once.
 func (d *Decider) Run(ctx context.Context) error {
 	for first := true; ; first = false {
