@@ -52,7 +52,7 @@ func startDatabase(ctx context.Context, dir string) (*database, error) {
 
 // seed makes the tenants with their accounts, and for the hot ones the runs. Ids are derived from the row's number.
 func seed(ctx context.Context, url string, tenants int) error {
-	db, err := postgres.Open(ctx, postgres.Options{URL: url, MaxConns: 4})
+	db, err := postgres.Open(ctx, postgres.Options{URL: url, AsOwner: true, MaxConns: 4})
 	if err != nil {
 		return err
 	}
