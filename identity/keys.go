@@ -270,7 +270,7 @@ func firstOf(s string) string {
 	return s[:min(len(s), enough)]
 }
 
-// readKeys takes the keys that can verify signatures, and passes over what it does not know: an issuer may be ahead of us.
+// readKeys takes the keys that can verify signatures, each once, and passes over what it does not know: an issuer may be ahead of us.
 func readKeys(body []byte) ([]jose.JSONWebKey, error) {
 	var set struct {
 		Keys []json.RawMessage `json:"keys"`
@@ -284,7 +284,11 @@ func readKeys(body []byte) ([]jose.JSONWebKey, error) {
 	var keys []jose.JSONWebKey
 	for _, raw := range set.Keys {
 		var key jose.JSONWebKey
-		if json.Unmarshal(raw, &key) == nil && verifies(&key) {
+		if json.Unmarshal(raw, &key) != nil || !verifies(&key) {
+			continue
+		}
+		listed := slices.ContainsFunc(keys, func(other jose.JSONWebKey) bool { return sameKey(&other, &key) })
+		if !listed {
 			keys = append(keys, key)
 		}
 	}

@@ -496,6 +496,30 @@ func TestACallerHearsThatTheirKeyIsGone(t *testing.T) {
 	v.want(t, "the old key, back", old.sign(t, i.claims(nil), nil), nil)
 }
 
+// An issuer that lists a key twice has one key, which comes and goes as any other.
+func TestAKeyThatIsListedTwice(t *testing.T) {
+	t.Parallel()
+	twice, other := newPair(t, "twice", jose.ES256), newPair(t, "other", jose.ES256)
+	i := newIssuer(t, twice.public, twice.public)
+	v := newVerifier(t, i.URL)
+	caller := v.want(t, "the key", twice.sign(t, i.claims(nil), nil), nil)
+	for range 2 {
+		v.pass(refreshKeys + time.Second)
+		v.keys.refresh(t.Context())
+		v.settle(t)
+	}
+	if caller.Ended(v.now()) {
+		t.Error("while the key is there, its caller has ended")
+	}
+	i.publish(other.public)
+	v.pass(refreshKeys + time.Second)
+	v.keys.refresh(t.Context())
+	v.settle(t)
+	if !caller.Ended(v.now()) {
+		t.Error("the key is gone, and its caller is not")
+	}
+}
+
 // settle waits for a fetch that goes on by itself.
 func (v *verifier) settle(t *testing.T) {
 	t.Helper()
