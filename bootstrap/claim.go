@@ -132,8 +132,8 @@ func (r *Reconciler) order(ctx context.Context, w *work, o provider.Orderer) (ou
 		return r.overOrderLimit(w, wait), err
 	}
 	r.fault("claiming.attempted")
-	if !w.lease.valid() {
-		return outcome{}, errLost
+	if err := w.lease.confirm(ctx, r.DB.DB, w.run); err != nil {
+		return outcome{}, err
 	}
 	r.Meter.Ordered()
 	claim, err := call(ctx, r.Timing.Call, func(ctx context.Context) (*provider.Claim, error) {

@@ -103,8 +103,8 @@ func (r *Reconciler) releaseMachine(ctx context.Context, w *work, o provider.Ord
 		}
 		r.fault("cleaning.named")
 	}
-	if !w.lease.valid() {
-		return outcome{}, errLost
+	if err := w.lease.confirm(ctx, r.DB.DB, w.run); err != nil {
+		return outcome{}, err
 	}
 	_, err = call(ctx, r.Timing.Call, func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, o.Release(ctx, w.OperationID, machineID)

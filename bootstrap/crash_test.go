@@ -288,6 +288,35 @@ func TestNoOrderAfterTheLease(t *testing.T) {
 	equal(t, "orders", b.cloud.count("order"), 0)
 }
 
+// A computer that was suspended goes on with a clock that stood still: what it takes for its lease is over by the database's time, although
+// nobody has taken the run yet.
+func TestNothingIsDoneUnderALeaseThatTheDatabaseHasEnded(t *testing.T) {
+	t.Parallel()
+	for point, method := range map[string]string{"claiming.attempted": "order", "delivering.minted": "install", "cleaning.looked": "release"} {
+		b := setup(t, model.ClaimToken)
+		runID := b.start(b.offer("k"))
+		if method == "release" {
+			b.driveToStatus(runID, model.Installing)
+			b.cancel(runID)
+		}
+		suspended := NewReconciler(b.deps)
+		once := true
+		suspended.Fault = func(p string) {
+			if p == point && once {
+				once = false
+				b.exec("UPDATE bootstraps SET lease_until = now() - interval '1 ms' WHERE id = ?", runID)
+			}
+		}
+		for once {
+			next, err := suspended.Step(t.Context(), runID)
+			if err != nil || !once && !next.Done {
+				t.Fatalf("%s: Step = %+v, %v", point, next, err)
+			}
+		}
+		equal(t, method+" calls after "+point, b.cloud.count(method), 0)
+	}
+}
+
 // A step may take longer than a lease: it is renewed meanwhile.
 func TestLeaseIsRenewed(t *testing.T) {
 	t.Parallel()

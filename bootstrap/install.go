@@ -94,8 +94,8 @@ func (r *Reconciler) deliver(ctx context.Context, w *work, b provider.Bootstrapp
 		return out, false, err
 	}
 	r.fault("delivering.minted")
-	if !w.lease.valid() {
-		return out, false, errLost
+	if err := w.lease.confirm(ctx, r.DB.DB, w.run); err != nil {
+		return out, false, err
 	}
 	ref, err := call(ctx, r.Timing.Deliver, func(ctx context.Context) (string, error) {
 		return b.Install(ctx, *w.MachineID, provider.Payload{

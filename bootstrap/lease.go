@@ -30,8 +30,23 @@ func hold(ctx context.Context, db bun.IDB, r *run, ttl time.Duration, asked time
 	return ctx, l
 }
 
-// valid reports whether the lease is held at this moment. A process that was stopped and continued asks it before an act that must not
-// come late.
+// confirm is errLost unless the lease on the run is held at this moment. It is asked before an act that must not come late. The monotonic clock
+// alone would not do: it stands still while the computer is suspended, so the database is asked, whose time decides.
+func (l *lease) confirm(ctx context.Context, db bun.IDB, r *run) error {
+	held, err := db.NewSelect().Model((*run)(nil)).
+		Where("id = ?", r.ID).Where("lease_epoch = ?", r.LeaseEpoch).Where("lease_until > now()").Exists(ctx)
+	switch {
+	case context.Cause(ctx) != nil:
+		return context.Cause(ctx)
+	case err != nil:
+		return failed("looking whether a lease is held", err)
+	case !held, !l.valid(): // the answer may have waited in a process that was stopped
+		return errLost
+	}
+	return nil
+}
+
+// valid reports whether the lease is held by the clock of this process.
 func (l *lease) valid() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
