@@ -3,7 +3,7 @@
 // It owns the permissions, the roles, the bindings and the denials in the audit log; nothing else imports Casbin. It refuses to know
 // whether an object exists: it decides on the names that the caller gave, before anything is looked up. The invariant: each
 // decision is what the roles, the bindings and the caller's API token said together at one moment, and not a second ago, in
-// any replica, whatever happened to the notification of a change; a decision that cannot be made is a denial.
+// any replica, whatever happened to the notification of a change, and not of before a version that it was told of; a decision that cannot be made is a denial.
 package authz
 
 import (
@@ -67,6 +67,14 @@ func (d *Decider) Live(ctx context.Context, credential string) (bool, error) {
 	s, err := d.standing(ctx, question{credential: credential})
 	return err == nil && s.token.live(d.now()), err
 }
+
+// PolicyVersion selects, in whatever statement, the version that the policy has in its snapshot.
+const PolicyVersion = "(SELECT version FROM policy_version)"
+
+// Reached tells which PolicyVersion a statement saw: no decision that begins after it is one of an earlier version, even if this replica
+// did not hear of the change. Who decides about what a statement read, and tells its version first, shows nothing to anybody from whom the
+// right was taken before it was written.
+func (d *Decider) Reached(version int64) { d.cache.reach(version, d.now()) }
 
 // Check answers nil when the caller of the context holds the permission on the object. Otherwise UNAUTHENTICATED (no caller, or
 // one whose credential has ended or was revoked), FORBIDDEN with details.permission and details.object, which is also written to

@@ -99,7 +99,7 @@ func (s snapshot) standing(q question) standing {
 }
 
 // policyCache holds the bindings of the subjects, and the tokens, that were asked for last. It answers only while somebody proves that it
-// has heard of every change; else each read goes to the database. All that it holds is from one version of the policy, the one it
+// has heard of every change, and of every version that anybody has seen; else each read goes to the database. All that it holds is from one version of the policy, the one it
 // has heard of: it takes nothing from a later one, which would answer together with what has not been dropped yet, and then
 // allow what was allowed at no time.
 type policyCache struct {
@@ -109,6 +109,8 @@ type policyCache struct {
 	generation uint64                        // moves with each drop: what was read before a drop must not be stored after it
 	version    int64                         // the policy version up to which every change was heard of
 	provenAt   time.Time                     // zero: not at all
+	reached    int64                         // the newest policy version that anybody has seen
+	reachedAt  time.Time                     // when that was
 }
 
 func newPolicyCache(subjects, tokens int) *policyCache {
@@ -142,7 +144,7 @@ func (c *policyCache) at(version int64, q question, now time.Time) (answer stand
 }
 
 func (c *policyCache) find(q question, now time.Time) (answer standing, ok bool, generation uint64) {
-	if c.provenAt.IsZero() || now.Sub(c.provenAt) > trust {
+	if c.provenAt.IsZero() || now.Sub(c.provenAt) > trust || c.version < c.reached {
 		return standing{}, false, c.generation
 	}
 	if q.credential != "" {
@@ -213,12 +215,25 @@ func (c *policyCache) prove(version int64, start time.Time) bool {
 	return complete
 }
 
+// reach says that somebody has seen the version. Until every change up to it was heard of, each read goes to the database; nothing is
+// forgotten, since the notifications mostly are on their way.
+func (c *policyCache) reach(version int64, now time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if version > c.reached {
+		c.reached, c.reachedAt = version, now
+	}
+}
+
 // restart begins anew on a fresh link: nothing that was held before it counts.
 func (c *policyCache) restart(version int64, start time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.purge()
 	c.version, c.provenAt = version, start
+	if version < c.reached && start.After(c.reachedAt) { // the database was set back
+		c.reached = version
+	}
 }
 
 // distrust sends every read to the database until the next restart.

@@ -43,11 +43,33 @@ func TestCacheForgetsWhatItMayHaveMissed(t *testing.T) {
 		{"the link broke", func(c *policyCache) { c.distrust() }, 0, false},
 		{"the link stands again", func(c *policyCache) { c.distrust(); c.restart(10, now) }, 0, false},
 		{"the database was set back", func(c *policyCache) { c.restart(3, now) }, 0, false},
+		{"the version was seen", func(c *policyCache) { c.reach(10, now) }, 0, true},
+		{"an old version was seen", func(c *policyCache) { c.reach(9, now) }, 0, true},
+		{"a later version was seen", func(c *policyCache) { c.reach(11, now) }, 0, false},
+		{"it was seen before it was proven once more", func(c *policyCache) { c.reach(11, now); c.prove(10, now) }, 0, false},
+		{"it was seen before its changes were heard of", func(c *policyCache) { c.reach(11, now); c.drop("user:b"); c.heard(11) }, 0, true},
+		{"it was seen before one of two changes was heard of", func(c *policyCache) { c.reach(12, now); c.drop("user:b"); c.heard(11) }, 0, false},
 	} {
 		cache := cacheAt10(now)
 		c.do(cache)
 		if got := cache.holds("user:a", now.Add(c.at)); got != c.want {
 			t.Errorf("%s: the cache answers = %v, want %v", c.name, got, c.want)
+		}
+	}
+}
+
+// After a restore the versions that were seen before it mean nothing; one that was seen while the link began does.
+func TestCacheAnswersAgainWhenTheDatabaseWasSetBack(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	for start, want := range map[time.Time]bool{now: false, now.Add(1): true} {
+		c := cacheAt10(now)
+		c.reach(10, now)
+		c.restart(3, start)
+		_, _, generation := c.get(question{}, now)
+		c.put(question{}, snapshot{version: 3, bindings: map[Subject]bindingsOf{"user:a": {}}}, generation)
+		if got := c.holds("user:a", now); got != want {
+			t.Errorf("a link that began %v after the version was seen: the cache answers = %v", start.Sub(now), got)
 		}
 	}
 }

@@ -229,6 +229,27 @@ func TestPollFindsALostNotification(t *testing.T) {
 	receive(t, changes)
 }
 
+// A notification that got lost, and a statement that saw the change before the next poll.
+func TestNoDecisionIsOfBeforeAVersionThatWasSeen(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	replica := follow(t, newDecider(t, b.db))
+	b.exec(t, "ALTER TABLE role_bindings DISABLE TRIGGER USER")
+	for range 20 {
+		b.exec(t, "WITH given AS (INSERT INTO role_bindings VALUES ('user:v', 'provider-viewer', 'compute-tenant/t', 'allow')) UPDATE policy_version SET version = version + 1")
+		eventually(t, "a cached decision", func() bool { return replica.may(t, "user:v") && replica.cache.holds("user:v", replica.now()) })
+		b.exec(t, "WITH gone AS (DELETE FROM role_bindings) UPDATE policy_version SET version = version + 1")
+		var version int64
+		if err := b.db.NewRaw("SELECT " + PolicyVersion).Scan(t.Context(), &version); err != nil {
+			t.Fatal(err)
+		}
+		replica.Reached(version)
+		if replica.may(t, "user:v") {
+			t.Fatal("a right is good after its end was seen")
+		}
+	}
+}
+
 func TestWithoutALinkEveryDecisionReads(t *testing.T) {
 	t.Parallel()
 	b := setup(t, viewer)
