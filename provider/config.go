@@ -12,6 +12,7 @@ import (
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
+	"better/compute/internal/guard"
 	"better/compute/internal/problem"
 )
 
@@ -128,17 +129,9 @@ func (r *configRules) checkEndpoint(issues *problem.Issues, at path, v any) {
 	s, _ := v.(string)
 	u, err := url.Parse(s)
 	plain := err == nil && u.Host != "" && u.User == nil && u.RawQuery == "" && u.Fragment == "" && !u.ForceQuery
-	if !plain || !slices.ContainsFunc(r.endpoints, func(allowed string) bool { return allowsEndpoint(allowed, u) }) {
+	if !plain || !slices.ContainsFunc(r.endpoints, func(allowed string) bool { return guard.Allows(allowed, u) }) {
 		issues.Add(at.String(), "must be an endpoint that the provider's manifest lists")
 	}
-}
-
-func allowsEndpoint(allowed string, u *url.URL) bool {
-	scheme, host, found := strings.Cut(allowed, "://")
-	if !found {
-		scheme, host = "https", allowed
-	}
-	return strings.EqualFold(u.Scheme, scheme) && strings.EqualFold(u.Host, host)
 }
 
 // holdsURLPassword looks for `//user:password@` where a URL has its authority, also as sloppy parsers read it.

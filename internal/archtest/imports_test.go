@@ -22,6 +22,7 @@ var may = map[string][]string{
 	"model":                      {},
 	"internal/archtest":          {},
 	"internal/id":                {},
+	"internal/guard":             {},
 	"internal/postgres/embedded": {},
 	"internal/problem":           {},
 	"internal/strictjson":        {},
@@ -43,7 +44,7 @@ var may = map[string][]string{
 	"audit":         {"model", "authz", "audit/journal", "internal/..."},
 
 	// Drivers know the interface that they fill, and neither database nor caller.
-	"provider":              {"model", "internal/problem"},
+	"provider":              {"model", "internal/guard", "internal/problem"},
 	"provider/providertest": {"model", "provider"},
 	"provider/sim":          {"model", "provider", "internal/problem"},
 	"provider/ssh":          {"model", "provider", "internal/problem"},
