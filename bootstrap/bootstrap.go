@@ -52,6 +52,14 @@ type Deps struct {
 	Log           *slog.Logger
 	// Meter is told what runs do here; nil: nobody counts.
 	Meter Meter
+	// Fault, when not nil, is called with a name between any two writes or calls. Tests end the process there.
+	Fault func(point string)
+}
+
+func (d *Deps) fault(point string) {
+	if d.Fault != nil {
+		d.Fault(point)
+	}
 }
 
 // Service is what callers do with runs. Every exported method decides first whether the caller may.

@@ -43,11 +43,13 @@ func (s *Service) Cancel(ctx context.Context, in model.CancelBootstrapInput) (*m
 		if err := s.queue.wake(ctx, tx, r.ID); err != nil {
 			return err
 		}
+		s.fault("cancelling.written")
 		return record(ctx, tx, cancelAction, audit.Allowed, r)
 	})
 	if err != nil {
 		return nil, err
 	}
+	s.fault("cancelling.committed")
 	return &model.CancelBootstrapPayload{Bootstrap: &r.Bootstrap}, nil
 }
 

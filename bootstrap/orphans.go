@@ -99,6 +99,7 @@ func (s *Service) ReleaseMachine(ctx context.Context, in model.ReleaseMachineInp
 	if err != nil {
 		return nil, err
 	}
+	s.fault("releasing.committed")
 	return &model.ReleaseMachinePayload{Orphan: &found.Orphan}, nil
 }
 
@@ -180,6 +181,7 @@ func (s *Service) askRelease(ctx context.Context, tx bun.Tx, at sweptAt, orphanI
 	if o, err = markReleased(ctx, tx, o.ID, subject); err != nil {
 		return nil, err
 	}
+	s.fault("releasing.written")
 	return o, recordRelease(ctx, tx, audit.Allowed, o)
 }
 

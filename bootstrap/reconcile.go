@@ -27,8 +27,6 @@ type Reconciler struct {
 	Deps
 	// Holder names this process in leases, for people.
 	Holder string
-	// Fault, when not nil, is called with a name between any two writes or calls. Tests end the process there.
-	Fault func(point string)
 
 	accounts, tenants slots
 }
@@ -304,12 +302,6 @@ func (r *Reconciler) release(ctx context.Context, w *work) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
 	_, _ = update(ctx, fields{"lease_until": nil}.apply(guarded(r.DB.DB, w.run))) // it ends by itself otherwise
-}
-
-func (r *Reconciler) fault(point string) {
-	if r.Fault != nil {
-		r.Fault(point)
-	}
 }
 
 func nullable(s string) *string {

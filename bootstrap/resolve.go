@@ -57,11 +57,13 @@ func (s *Service) ResolveClaim(ctx context.Context, in model.ResolveClaimInput) 
 		if err := s.queue.wake(ctx, tx, r.ID); err != nil {
 			return err
 		}
+		s.fault("resolving.written")
 		return record(ctx, tx, resolveAction, audit.Allowed, r)
 	})
 	if err != nil {
 		return nil, err
 	}
+	s.fault("resolving.committed")
 	return &model.ResolveClaimPayload{Bootstrap: &r.Bootstrap}, nil
 }
 

@@ -58,6 +58,7 @@ func (s *Service) Retry(ctx context.Context, in model.RetryBootstrapInput) (*mod
 	if err != nil {
 		return nil, err
 	}
+	s.fault("retrying.committed")
 	return &model.RetryBootstrapPayload{Bootstrap: &created.Bootstrap}, nil
 }
 

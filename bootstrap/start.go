@@ -210,12 +210,14 @@ func (s *Service) create(ctx context.Context, tx bun.Tx, p *plan) (*run, error) 
 	if err != nil {
 		return nil, err
 	}
+	s.fault("starting.inserted")
 	action := startAction
 	if r.RetryOf != nil {
 		action = retryAction
 		if r, err = takeOver(ctx, tx, r); err != nil {
 			return nil, err
 		}
+		s.fault("retrying.took-over")
 	}
 	if p.machineKey != "" {
 		got, err := reserve(ctx, tx, p.machineKey, r.ID)

@@ -58,6 +58,7 @@ func (r *Reconciler) sweepAccount(ctx context.Context, account *model.ProviderAc
 	if err != nil || machines == nil {
 		return r.unswept(ctx, account, err)
 	}
+	r.fault("sweeping.surveyed")
 	return r.DB.RunInTx(ctx, func(ctx context.Context, tx bun.Tx) error {
 		notOurs, err := r.unowned(ctx, tx, at, machines)
 		if err != nil {
@@ -67,7 +68,11 @@ func (r *Reconciler) sweepAccount(ctx context.Context, account *model.ProviderAc
 		if err != nil {
 			return err
 		}
-		return keepOrphans(ctx, tx, at, account.TenantID, append(notOurs, notThere...), machines, listed)
+		if err := keepOrphans(ctx, tx, at, account.TenantID, append(notOurs, notThere...), machines, listed); err != nil {
+			return err
+		}
+		r.fault("sweeping.kept")
+		return nil
 	})
 }
 

@@ -214,6 +214,7 @@ func (w *Worker) sweep(ctx context.Context) (found int, err error) {
 			if err := w.queue.wake(ctx, tx, id); err != nil {
 				return err
 			}
+			w.reconciler.fault("waking.woken")
 		}
 		found = len(ids)
 		return nil

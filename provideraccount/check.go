@@ -34,6 +34,7 @@ func (s *Service) Check(ctx context.Context, in model.CheckProviderAccountInput)
 		return nil, err
 	}
 	answer := s.check(ctx, account, stamp)
+	s.reach("checking.answered")
 	result, err := checkResult(account.Provider, answer)
 	if err != nil {
 		return nil, err
@@ -49,6 +50,7 @@ func (s *Service) Check(ctx context.Context, in model.CheckProviderAccountInput)
 	if err != nil {
 		return nil, err
 	}
+	s.reach("checking.committed")
 	return checked, nil
 }
 

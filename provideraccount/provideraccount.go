@@ -28,6 +28,8 @@ type Deps struct {
 	Secrets  *secret.Service
 	Cursors  *cursor.Sealer
 	Log      *slog.Logger
+	// Fault, when not nil, is called with a name between a call to a provider and the write that it leads to. Tests end the process there.
+	Fault func(point string)
 }
 
 // Service is safe for concurrent use.
@@ -38,6 +40,7 @@ type Service struct {
 	cursors  *cursor.Sealer
 	clients  *clients
 	limits   *callLimits
+	fault    func(point string)
 }
 
 // New makes the service. Close it when no call is running any more.
@@ -49,6 +52,13 @@ func New(d Deps) *Service {
 		cursors:  d.Cursors,
 		clients:  newClients(d.DB, d.Registry, d.Secrets, d.Log),
 		limits:   newCallLimits(),
+		fault:    d.Fault,
+	}
+}
+
+func (s *Service) reach(point string) {
+	if s.fault != nil {
+		s.fault(point)
 	}
 }
 

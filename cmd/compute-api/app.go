@@ -184,7 +184,7 @@ func (a *app) wire() error {
 		DB: a.db, Authz: a.decider, Key: a.secretKey, EnvAllow: a.config.Secrets.Env.Allow, LookupEnv: os.LookupEnv,
 	})
 	a.accounts = provideraccount.New(provideraccount.Deps{
-		DB: a.db, Authz: a.decider, Registry: a.providers, Secrets: a.secrets, Cursors: cursors, Log: a.log,
+		DB: a.db, Authz: a.decider, Registry: a.providers, Secrets: a.secrets, Cursors: cursors, Log: a.log, Fault: faultPoint(),
 	})
 	a.pools = pool.New(pool.Deps{DB: a.db, Authz: a.decider, Cursors: cursors})
 	a.tokens = apitoken.New(apitoken.Deps{DB: a.db, Authz: a.decider, Cursors: cursors, Log: a.log})
@@ -198,6 +198,7 @@ func (a *app) wire() error {
 		DB: a.db, Authz: a.decider, Log: a.log, Options: options, Accounts: a.accounts, Pools: a.pools,
 		Cursors: cursors, Timing: a.config.timing(), OrdersPerHour: a.config.ordersPerHour(), Meter: meters,
 	}
+	rig(&deps)
 	runs, err := bootstrap.New(deps)
 	if err != nil {
 		return err
@@ -209,7 +210,6 @@ func (a *app) wire() error {
 	})
 	if options != nil {
 		reconciler := bootstrap.NewReconciler(deps)
-		rig(reconciler)
 		if a.worker, err = bootstrap.NewWorker(reconciler, a.config.Bootstrap.Workers); err != nil {
 			return err
 		}

@@ -17,25 +17,34 @@ import (
 
 // faultsVariable names the directory through which a torture test speaks to the servers that it runs. In it are
 //
-//	timing   the reconciler's Timing as JSON, so that what takes minutes takes moments
+//	timing   the Timing of bootstraps as JSON, so that what takes minutes takes moments
 //	arm      what is to happen next: "<number> <kill|stop|record> <hit> <point>"
 //	hits-N   a byte for each time that the point of arm number N was reached, in any of the processes
 //	points   with record: a line for each point that was passed
 //	stopped-N  the id of the process that stopped
 const faultsVariable = "COMPUTE_FAULTS"
 
-// rig makes the reconciler end, or stop, its own process at the points that the test names.
-func rig(r *bootstrap.Reconciler) {
+// rig makes moments of minutes, and the services end, or stop, their own process at the points that the test names.
+func rig(d *bootstrap.Deps) {
 	dir := os.Getenv(faultsVariable)
 	if dir == "" {
 		return
 	}
 	text, err := os.ReadFile(filepath.Join(dir, "timing"))
 	if err == nil {
-		err = json.Unmarshal(text, &r.Timing)
+		err = json.Unmarshal(text, &d.Timing)
 	}
 	must(err)
-	r.Fault = func(point string) { reach(dir, point) }
+	d.Fault = faultPoint()
+}
+
+// faultPoint is what to call at a fault point; nil when no test has named a directory.
+func faultPoint() func(point string) {
+	dir := os.Getenv(faultsVariable)
+	if dir == "" {
+		return nil
+	}
+	return func(point string) { reach(dir, point) }
 }
 
 func reach(dir, point string) {

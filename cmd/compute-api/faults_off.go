@@ -5,4 +5,6 @@ package main
 import "better/compute/bootstrap"
 
 // rig does something in builds with the tag faults alone.
-func rig(*bootstrap.Reconciler) {}
+func rig(*bootstrap.Deps) {}
+
+func faultPoint() func(point string) { return nil }
