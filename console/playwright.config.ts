@@ -3,12 +3,11 @@ import { defineConfig } from '@playwright/test';
 export default defineConfig({
   testDir: process.env.SHOTS ? 'shots' : 'e2e',
   outputDir: 'test-results',
-  workers: 1, // one server, one simulated cloud, and the tests tell it what to do wrong
+  workers: 2, // each has a server and a simulated cloud, and tells it what to do wrong
   fullyParallel: false,
   timeout: 90_000,
   expect: { timeout: 20_000 },
   reporter: [['list']],
-  globalSetup: './e2e/server.ts',
   use: {
     browserName: 'chromium',
     actionTimeout: 15_000,

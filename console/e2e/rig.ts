@@ -2,6 +2,7 @@
 
 import AxeBuilder from 'axe-core';
 import { expect, test as base, type Page } from '@playwright/test';
+import { startProduct, type Product } from './server';
 
 export function setting(name: 'CONSOLE_URL' | 'CONSOLE_TOKEN' | 'CLOUD_URL'): string {
   const value = process.env[name];
@@ -114,20 +115,35 @@ export async function accessible(page: Page) {
   ).toEqual([]);
 }
 
-/** A test whose pages may break no rule: no violation of the content policy, no request to another host, no error that nobody caught. */
-export const test = base.extend<{ watched: undefined }>({
-  baseURL: async ({}, use) => use(setting('CONSOLE_URL')),
+/**
+ * A test whose pages may break no rule: no violation of the content policy, no request to another host, no error that nobody caught.
+ * Each worker has a product of its own, and may tell its cloud what to do wrong.
+ */
+export const test = base.extend<{ watched: undefined; elsewhere: string[] }, { product: Product }>({
+  product: [
+    async ({}, use) => {
+      const product = await startProduct();
+      process.env.CONSOLE_URL = product.url;
+      process.env.CONSOLE_TOKEN = product.token;
+      process.env.CLOUD_URL = product.cloud;
+      await use(product);
+      await product.stop();
+    },
+    { scope: 'worker', auto: true, timeout: 120_000 },
+  ],
+  baseURL: async ({ product }, use) => use(product.url),
+  elsewhere: [[], { option: true }],
   watched: [
-    async ({ context }, use) => {
+    async ({ context, elsewhere }, use) => {
       const complaints: string[] = [];
-      const own = new URL(setting('CONSOLE_URL')).host;
+      const hosts = new Set([new URL(setting('CONSOLE_URL')).host, ...elsewhere]);
       context.on('console', (message) => {
         if (/Content Security Policy/i.test(message.text())) complaints.push(message.text());
       });
       context.on('weberror', (error) => complaints.push(String(error.error())));
       context.on('request', (request) => {
         const url = new URL(request.url());
-        if (url.protocol.startsWith('http') && url.host !== own) complaints.push(`a request to ${url.host}`);
+        if (url.protocol.startsWith('http') && !hosts.has(url.host)) complaints.push(`a request to ${url.host}`);
         if (/bct_|[?&]token=/.test(request.url())) complaints.push(`a token in ${url.pathname}`);
       });
       await use(undefined);

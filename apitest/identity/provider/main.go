@@ -2,7 +2,8 @@
 // while it runs.
 //
 // It owns what its clients ask for with scopes: a token of any client, for the audience `audience:<name>`, in the groups
-// `group:<name>`, that ends after `expires:<duration>`. It is a module of its own, so that the server's does not depend on the library.
+// `group:<name>`, that ends after `expires:<duration>`. The client `console` has no secret: people sign in through it, as one of the
+// library's example users, with a code and its proof. It is a module of its own, so that the server's does not depend on the library.
 package main
 
 import (
@@ -11,6 +12,7 @@ import (
 	"crypto/rsa"
 	"flag"
 	"fmt"
+	"html"
 	"log/slog"
 	"net"
 	"net/http"
@@ -26,31 +28,30 @@ import (
 	"github.com/zitadel/oidc/v3/pkg/op"
 )
 
-const (
-	defaultLife = 5 * time.Minute
-	secret      = "secret"
-)
+const secret = "secret"
 
 func main() {
 	listen := flag.String("listen", "127.0.0.1:0", "where to listen")
+	console := flag.String("console", "", "where the client `console` sends people back to")
+	life := flag.Duration("life", 5*time.Minute, "how long a token counts that asks for no time")
 	flag.Parse()
-	if err := run(*listen); err != nil {
+	if err := run(*listen, *console, *life); err != nil {
 		fmt.Fprintln(os.Stderr, "provider:", err)
 		os.Exit(1)
 	}
 }
 
-func run(listen string) error {
+func run(listen, console string, life time.Duration) error {
 	ln, err := net.Listen("tcp", listen)
 	if err != nil {
 		return err
 	}
 	issuer := "http://" + ln.Addr().String()
-	s := &store{Storage: storage.NewStorage(storage.NewUserStore(issuer))}
+	s := &store{Storage: storage.NewStorage(storage.NewUserStore(issuer)), console: console, life: life}
 	if err := s.rotate(false); err != nil {
 		return err
 	}
-	provider, err := op.NewProvider(&op.Config{CryptoKey: [32]byte{1}}, s, op.StaticIssuer(issuer),
+	provider, err := op.NewProvider(&op.Config{CryptoKey: [32]byte{1}, CodeMethodS256: true}, s, op.StaticIssuer(issuer),
 		op.WithAllowInsecure(), op.WithLogger(slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))))
 	if err != nil {
 		return err
@@ -62,6 +63,8 @@ func run(listen string) error {
 // store is the library's own storage in memory, with other keys and clients.
 type store struct {
 	*storage.Storage
+	console string
+	life    time.Duration
 	fetches atomic.Int64
 
 	mu   sync.Mutex
@@ -69,8 +72,10 @@ type store struct {
 }
 
 // control adds what tests steer the provider with.
-func (s *store) control(provider http.Handler) http.Handler {
+func (s *store) control(provider *op.Provider) http.Handler {
 	mux := http.NewServeMux()
+	mux.HandleFunc("GET /login/username", askWho)
+	mux.HandleFunc("POST /login/username", op.NewIssuerInterceptor(provider.IssuerFromRequest).HandlerFunc(s.login(op.AuthCallbackURL(provider))))
 	mux.Handle("/", provider)
 	mux.HandleFunc("GET /keys", func(w http.ResponseWriter, r *http.Request) {
 		s.fetches.Add(1)
@@ -85,6 +90,32 @@ func (s *store) control(provider http.Handler) http.Handler {
 		}
 	})
 	return mux
+}
+
+// askWho is the page where people sign in.
+func askWho(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Type", "text/html")
+	_, _ = fmt.Fprintf(w, `<title>Sign in</title><form method="post"><input type="hidden" name="id" value="%s"><label>Name <input name="name"></label>`+
+		`<label>Password <input name="password" type="password"></label><button>Go on</button></form>`, html.EscapeString(r.FormValue("authRequestID")))
+}
+
+// login sends who knows the password back to the client.
+func (s *store) login(callback func(context.Context, string) string) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		id := r.FormValue("id")
+		if err := s.CheckUsernamePassword(r.FormValue("name"), r.FormValue("password"), id); err != nil {
+			http.Error(w, err.Error(), http.StatusForbidden)
+			return
+		}
+		http.Redirect(w, r, callback(r.Context(), id), http.StatusFound)
+	}
+}
+
+func (s *store) GetClientByClientID(ctx context.Context, clientID string) (op.Client, error) {
+	if clientID != "console" || s.console == "" {
+		return s.Storage.GetClientByClientID(ctx, clientID)
+	}
+	return browser{storage.NativeClient(clientID, s.console), s.life}, nil
 }
 
 // rotate signs with a new key from now on, and goes on publishing the old ones or not.
@@ -134,7 +165,7 @@ func (s *store) ClientCredentialsTokenRequest(_ context.Context, clientID string
 }
 
 func (s *store) CreateAccessToken(_ context.Context, r op.TokenRequest) (id string, ends time.Time, err error) {
-	life := defaultLife
+	life := s.life
 	for _, text := range values(r.GetScopes(), "expires:") {
 		if life, err = time.ParseDuration(text); err != nil {
 			return "", time.Time{}, oidc.ErrInvalidScope().WithParent(err)
@@ -164,6 +195,16 @@ type client struct{ *storage.Client }
 func (client) AccessTokenType() op.AccessTokenType { return op.AccessTokenTypeJWT }
 
 func (client) GrantTypes() []oidc.GrantType { return []oidc.GrantType{oidc.GrantTypeClientCredentials} }
+
+// browser is a client without a secret, whose tokens are JSON Web Tokens.
+type browser struct {
+	*storage.Client
+	life time.Duration
+}
+
+func (browser) AccessTokenType() op.AccessTokenType { return op.AccessTokenTypeJWT }
+
+func (b browser) IDTokenLifetime() time.Duration { return b.life }
 
 type key struct {
 	id      string
