@@ -46,6 +46,7 @@ var may = map[string][]string{
 	// Drivers know the interface that they fill, and neither database nor caller.
 	"provider":              {"model", "internal/guard", "internal/problem"},
 	"provider/providertest": {"model", "provider"},
+	"provider/vendor":       {"provider", "internal/guard"},
 	"provider/sim":          {"model", "provider", "internal/problem"},
 	"provider/ssh":          {"model", "provider", "internal/problem"},
 
