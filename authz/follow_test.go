@@ -240,7 +240,7 @@ func TestNoDecisionIsOfBeforeAVersionThatWasSeen(t *testing.T) {
 		eventually(t, "a cached decision", func() bool { return replica.may(t, "user:v") && replica.cache.holds("user:v", replica.now()) })
 		b.exec(t, "WITH gone AS (DELETE FROM role_bindings) UPDATE policy_version SET version = version + 1")
 		var version int64
-		if err := b.db.NewRaw("SELECT " + PolicyVersion).Scan(t.Context(), &version); err != nil {
+		if err := b.db.NewRaw("SELECT "+PolicyVersion).Scan(t.Context(), &version); err != nil {
 			t.Fatal(err)
 		}
 		replica.Reached(version)

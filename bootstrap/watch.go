@@ -275,8 +275,12 @@ func (v *view) sendPresent(ctx context.Context, out chan<- *model.BootstrapStatu
 	if r.Now.Sub(r.StateSince) < event.Retention {
 		return false, nil
 	}
+	b, err := v.judge(ctx, &event.Event{Record: event.Record{BootstrapID: r.ID, AccountID: r.AccountID}}, v.shared)
+	if err != nil || b == nil {
+		return true, err
+	}
 	since := model.NewTime(r.StateSince)
-	change := &model.BootstrapStatusChange{Cursor: v.cursor(start, r.Now), Bootstrap: &r.Bootstrap, To: r.Status, At: since}
+	change := &model.BootstrapStatusChange{Cursor: v.cursor(start, r.Now), Bootstrap: b, To: r.Status, At: since}
 	if !put(ctx, out, change) {
 		return true, nil
 	}
@@ -308,11 +312,11 @@ func (v *view) deliver(ctx context.Context, out chan<- *model.BootstrapStatusCha
 	if !put(ctx, out, change) {
 		return true, nil
 	}
-	return v.bootstrapID != "" && to.Final(), nil
+	return v.bootstrapID != "" && to.Final() && b.Status == to, nil // one that has joined may have failed since: that comes next
 }
 
 // judge gives the run of an event that the caller may see now; nil when there is none. It decides last, so that nothing that takes its time
-// lies between the decision and the delivery.
+// lies between the decision and the delivery, and knows then every change of rights that the reading of the run knew.
 func (v *view) judge(ctx context.Context, e *event.Event, find finder) (*model.Bootstrap, error) {
 	b, err := find(ctx, e)
 	if err != nil || b == nil {
@@ -356,7 +360,8 @@ func (v *view) shared(ctx context.Context, e *event.Event) (*model.Bootstrap, er
 	return b, err
 }
 
-// runsOf reads the runs of events in one statement, by id.
+// runsOf reads the runs of events in one statement, by id, and makes decisions know of every change of rights from before it. The events
+// were written before it as well, so that none, and no state of a run, is shown to anybody whose right ended before it was written.
 func (v *view) runsOf(ctx context.Context, events []*event.Event) (runsByID, error) {
 	if len(events) == 0 {
 		return nil, nil
@@ -365,17 +370,24 @@ func (v *view) runsOf(ctx context.Context, events []*event.Event) (runsByID, err
 	for i, e := range events {
 		ids[i] = e.BootstrapID
 	}
-	var items []*model.Bootstrap
-	err := v.DB.NewSelect().Model(&items).ModelTableExpr("bootstraps AS b").ColumnExpr(columns).
+	var items []*seenRun
+	err := v.DB.NewSelect().Model(&items).ModelTableExpr("bootstraps AS b").ColumnExpr(columns).ColumnExpr("? AS policy", bun.Safe(authz.PolicyVersion)).
 		Where("b.tenant_id = ?", v.tenantID).Where("b.id IN (?)", bun.List(ids)).Scan(ctx)
 	if err != nil {
 		return nil, failed("reading the runs of events", err)
 	}
 	byID := make(runsByID, len(items))
-	for _, b := range items {
-		byID[b.ID] = b
+	for _, r := range items {
+		v.Authz.Reached(r.Policy)
+		byID[r.ID] = &r.Bootstrap
 	}
 	return byID, nil
+}
+
+// seenRun is a run with the version that the rights had when it was read.
+type seenRun struct {
+	model.Bootstrap
+	Policy int64 `bun:"policy,scanonly"`
 }
 
 type runsByID map[string]*model.Bootstrap
