@@ -16,7 +16,7 @@ func Transitions() map[model.BootstrapStatus][]model.BootstrapStatus {
 		model.Preparing:   {model.Installing, model.Failed},
 		model.Installing:  {model.Installed, model.Failed},
 		model.Installed:   {model.Joined, model.Failed},
-		model.Joined:      {},
+		model.Joined:      {model.Failed}, // only where its token turns out to be in two hands
 		model.Failed:      {},
 	}
 }

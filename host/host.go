@@ -40,15 +40,19 @@ const (
 // machine.
 type MarkJoined func(ctx context.Context, tx bun.IDB, bootstrapID, hostID string) error
 
+// MarkContested fails a run that has joined, in the transaction that removes its host: its history and its event. Idempotent.
+type MarkContested func(ctx context.Context, tx bun.IDB, bootstrapID string) error
+
 // Deps are what the service works with.
 type Deps struct {
 	DB      *postgres.DB
 	Authz   *authz.Decider
 	Cursors *cursor.Sealer
 	// CA is nil in a deployment without PKI: hosts can then be read and removed, and none can join.
-	CA         *pki.CA
-	MarkJoined MarkJoined
-	Log        *slog.Logger
+	CA            *pki.CA
+	MarkJoined    MarkJoined
+	MarkContested MarkContested
+	Log           *slog.Logger
 	// Refused is told the reason of each join that is refused; nil: nobody counts.
 	Refused func(reason string)
 	// CertificateLife is how long a host's certificate lasts; zero means 24 hours.
@@ -64,6 +68,7 @@ type Service struct {
 	cursors    *cursor.Sealer
 	ca         *pki.CA
 	markJoined MarkJoined
+	contested  MarkContested
 	refused    func(reason string)
 	log        *slog.Logger
 	life       time.Duration
@@ -74,7 +79,7 @@ type Service struct {
 // New makes the service.
 func New(d Deps) *Service {
 	s := &Service{
-		db: d.DB, authz: d.Authz, cursors: d.Cursors, ca: d.CA, markJoined: d.MarkJoined, refused: d.Refused, log: d.Log,
+		db: d.DB, authz: d.Authz, cursors: d.Cursors, ca: d.CA, markJoined: d.MarkJoined, contested: d.MarkContested, refused: d.Refused, log: d.Log,
 		life: d.CertificateLife, beat: d.Heartbeat, now: time.Now,
 	}
 	if s.life <= 0 {

@@ -167,7 +167,8 @@ func TestTheSameJoinGetsTheSameCertificate(t *testing.T) {
 	}
 }
 
-// TestAThiefWhoJoinsFirst loses the host when the machine itself comes: nobody can tell which of the two is honest.
+// A thief who joins first loses the host when the machine itself comes, since nobody can tell which of the two is honest: the run has failed, and
+// an event says so.
 func TestAThiefWhoJoinsFirst(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
@@ -175,14 +176,21 @@ func TestAThiefWhoJoinsFirst(t *testing.T) {
 		change  func(*host.JoinRequest)
 		trusted bool
 	}{
-		"soon":                 {},
-		"eleven minutes later": {arrange: `UPDATE bootstraps SET token_used_at = now() - interval '11 minutes'`, trusted: true},
-		"of another machine":   {change: func(in *host.JoinRequest) { in.Machine.Serial = "another" }, trusted: true},
+		"soon":                     {},
+		"soon, with a clock off":   {change: func(in *host.JoinRequest) { in.Clock = clockAt(3 * time.Hour) }},
+		"late in the token's life": {arrange: `UPDATE bootstraps SET token_used_at = now() - interval '50 minutes'`},
+		"soon, after its life":     {arrange: `UPDATE bootstraps SET token_used_at = now() - interval '9 minutes', token_expires_at = now()`},
+		"after its life": {
+			arrange: `UPDATE bootstraps SET token_used_at = now() - interval '11 minutes', token_expires_at = now()`, trusted: true,
+		},
+		"of another machine":       {change: func(in *host.JoinRequest) { in.Machine.Serial = "another" }, trusted: true},
+		"when the account is gone": {arrange: `DELETE FROM provider_accounts`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := setup(t)
 			runID, token := b.run(t)
+			b.exec(t, `UPDATE bootstraps SET status = 'installing'`)
 			first, err := b.hosts.Join(t.Context(), joinRequest(t, token, newKey(t)))
 			if err != nil {
 				t.Fatal(err)
@@ -208,6 +216,26 @@ func TestAThiefWhoJoinsFirst(t *testing.T) {
 			reserved := b.count(t, `SELECT count(*) FROM machine_reservations`)
 			if want := 1; !tc.trusted && (removals != want || reserved != 0) || tc.trusted && (removals != 0 || reserved != want) {
 				t.Errorf("%d removals, %d reservations", removals, reserved)
+			}
+			want := []string{"installed", "joined", "failed IDENTITY_MISMATCH"}
+			if tc.trusted {
+				want = want[:2]
+			}
+			for what, query := range map[string]string{
+				"events":  `SELECT concat_ws(' ', data->'data'->>'to', data->'data'->>'reason') FROM events ORDER BY xid, id`,
+				"history": `SELECT concat_ws(' ', to_status, reason) FROM bootstrap_transitions ORDER BY id`,
+			} {
+				if diff := cmp.Diff(want, b.texts(t, query)); diff != "" {
+					t.Errorf("%s (-want +got):\n%s", what, diff)
+				}
+			}
+			state := "failed IDENTITY_MISMATCH kept"
+			if tc.trusted {
+				state = "joined none"
+			}
+			got := b.texts(t, `SELECT concat_ws(' ', status, failure->>'reason', cleanup) FROM bootstraps`)
+			if diff := cmp.Diff([]string{state}, got); diff != "" {
+				t.Errorf("run (-want +got):\n%s", diff)
 			}
 		})
 	}

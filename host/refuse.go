@@ -43,7 +43,7 @@ func (s *Service) explain(ctx context.Context, a *attempt) (*JoinResponse, error
 	case run.Used && run.SameKey:
 		return nil, refuse(problem.Unauthenticated, "TOKEN_USED", "The join token was used by this host, too long ago to be asked again.")
 	case run.Used:
-		return nil, s.contested(ctx, run)
+		return nil, s.contest(ctx, run)
 	case run.Cancelled || run.Status == model.Failed:
 		return nil, runFailed()
 	case run.Expired:
@@ -98,17 +98,21 @@ func (s *Service) repeat(ctx context.Context, run *tokenRun, a *attempt) (*JoinR
 	return s.welcome(run.TenantID, first.HostID, first.Certificate, first.NotAfter), nil
 }
 
-// contested deals with a token that a second agent shows, which is the machine's own when a thief came first. One that comes from the right
-// machine soon after the first takes that one's trust away: which of the two is honest cannot be told, so neither is a host.
-func (s *Service) contested(ctx context.Context, run *tokenRun) error {
+// contest deals with a token that a second agent shows, which is the machine's own when a thief came first. One that comes from the right
+// machine while the token lasts, or soon after the first, takes that one's trust away: which of the two is honest cannot be told, so neither is
+// a host, and the run has failed.
+func (s *Service) contest(ctx context.Context, run *tokenRun) error {
 	refusal := refuse(problem.Unauthenticated, "TOKEN_USED", "The join token was used by another agent.")
 	if err := s.alarm(ctx, run, refusal); !errors.Is(err, refusal) {
 		return err
 	}
-	if !run.UsedLately || run.WrongMachine {
+	if run.Expired && !run.UsedLately || run.WrongMachine {
 		return refusal
 	}
 	err := s.db.RunInTx(ctx, func(ctx context.Context, tx bun.Tx) error {
+		if err := s.contested(ctx, tx, run.BootstrapID); err != nil {
+			return err
+		}
 		hostID, removed, err := removeHostOf(ctx, tx, run.BootstrapID)
 		if err != nil || !removed {
 			return err

@@ -62,7 +62,8 @@ func setup(t *testing.T, change ...func(*host.Deps)) *bundle {
 		db: db, owner: pgtest.Owner(t, db), ca: ca, caDir: caDir, pool: id.New("pool"),
 		admin: authz.WithActor(t.Context(), authz.Actor{Subject: "user:admin"}),
 		deps: host.Deps{
-			DB: db, Authz: decider, Cursors: cursor.NewSealer(db), CA: ca, MarkJoined: bootstrap.MarkJoined, Log: slog.New(slog.DiscardHandler),
+			DB: db, Authz: decider, Cursors: cursor.NewSealer(db), CA: ca, MarkJoined: bootstrap.MarkJoined,
+			MarkContested: bootstrap.MarkContested, Log: slog.New(slog.DiscardHandler),
 		},
 	}
 	for _, c := range change {

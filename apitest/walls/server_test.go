@@ -70,7 +70,7 @@ func newEdge(t *testing.T, w *world) *edge {
 	must(t, err)
 	schema := graph.NewExecutableSchema(graph.Config{Resolvers: &resolvers.Resolver{
 		Accounts: accounts, Bootstraps: runs, Pools: pools, Secrets: secrets, Authz: decider,
-		Hosts:   host.New(host.Deps{DB: w.db, Authz: decider, Cursors: cursors, MarkJoined: bootstrap.MarkJoined, Log: log}),
+		Hosts:   host.New(host.Deps{DB: w.db, Authz: decider, Cursors: cursors, MarkJoined: bootstrap.MarkJoined, MarkContested: bootstrap.MarkContested, Log: log}),
 		Tokens:  apitoken.New(apitoken.Deps{DB: w.db, Authz: decider, Cursors: cursors, Log: log}),
 		Audit:   audit.New(audit.Deps{DB: w.db, Authz: decider, Cursors: cursors}),
 		Watcher: &bootstrap.Watcher{Runs: runs, Hub: hub},

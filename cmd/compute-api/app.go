@@ -205,15 +205,15 @@ func (a *app) wire() error {
 	}
 	metrics.MustRegister(newStanding(a.figures(runs), a.log))
 	hosts := host.New(host.Deps{
-		DB: a.db, Authz: a.decider, Cursors: cursors, CA: a.ca, MarkJoined: runs.MarkJoined, Refused: meters.refused, Log: a.log,
-		Heartbeat: a.config.Agent.Heartbeat,
+		DB: a.db, Authz: a.decider, Cursors: cursors, CA: a.ca, MarkJoined: runs.MarkJoined, MarkContested: bootstrap.MarkContested,
+		Refused: meters.refused, Log: a.log, Heartbeat: a.config.Agent.Heartbeat,
 	})
 	if options != nil {
 		reconciler := bootstrap.NewReconciler(deps)
 		if a.worker, err = bootstrap.NewWorker(reconciler, a.config.Bootstrap.Workers); err != nil {
 			return err
 		}
-		a.agents = host.NewServer(hosts, a.ca, a.log)
+		a.agents = host.NewServer(hosts, a.ca, agentBinaries(a.config.Bootstrap.AgentBinaries), a.log)
 	}
 	return a.wireServer(metrics, runs, hosts, audit.New(audit.Deps{DB: a.db, Authz: a.decider, Cursors: cursors}))
 }
