@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/uptrace/bun"
+
 	"better/compute/authz"
 	"better/compute/internal/cursor"
 	"better/compute/internal/event"
@@ -115,6 +117,36 @@ func TestWatchTellsEveryTransitionOnceAndEnds(t *testing.T) {
 	}
 	present, _ := w.rest(w.watch(w.ctx, WatchInput{TenantID: tenant, BootstrapID: &runID}))
 	equal(t, "changes of a final run", present, []string{">joined"})
+}
+
+// A run that has joined fails once its token turns out to be in two hands: who was away hears of that too, and nobody waits for more.
+func TestWatchTellsOfARunThatFailsAfterItJoined(t *testing.T) {
+	t.Parallel()
+	w := setupWatch(t)
+	runID := w.start(w.offer("k"))
+	s := w.watch(w.ctx, WatchInput{TenantID: tenant, BootstrapID: &runID})
+	opening := w.next(s)
+	go w.through(runID)
+	_, cursors := w.rest(s) // ends with the join
+	for range 2 {
+		err := w.db.RunInTx(w.ctx, func(ctx context.Context, tx bun.Tx) error { return MarkContested(ctx, tx, runID) })
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for cursor, want := range map[string][]string{
+		opening.Cursor:          append(joinedStates[1:len(joinedStates):len(joinedStates)], "joined>failed"),
+		cursors[len(cursors)-1]: {"joined>failed"},
+	} {
+		again, _ := w.rest(w.watch(w.ctx, WatchInput{TenantID: tenant, BootstrapID: &runID, After: &cursor}))
+		equal(t, "changes", again, want)
+	}
+	present, _ := w.rest(w.watch(w.ctx, WatchInput{TenantID: tenant, BootstrapID: &runID}))
+	equal(t, "the present state", present, []string{">failed"})
+	r := w.row(runID)
+	if r.Failure == nil || r.Failure.Reason != model.IdentityMismatch || r.Cleanup != model.CleanupKept || r.LiveAccountID != nil {
+		t.Errorf("the run is %s, %+v, %s", r.Status, r.Failure, r.Cleanup)
+	}
 }
 
 func TestWatchStartsWithThePresentState(t *testing.T) {
