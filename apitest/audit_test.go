@@ -191,6 +191,7 @@ func (w *auditWorld) changes() []change {
 		{mutation: "updateProviderAccount", path: "update", input: with(in("accountId", w.ids["rest-updated"]), "config", config)},
 		{mutation: "deleteProviderAccount", path: "delete", input: in("accountId", w.ids["rest-deleted"])},
 		{mutation: "checkProviderAccount", input: in("accountId", w.ids["checked"])},
+		{mutation: "checkProviderConfig", input: with(in("provider", "sim"), "config", config)},
 		{mutation: "bootstrapMachine", input: in("accountId", w.ids["used"], "poolId", w.ids["pool"], "machineId", "m4", "idempotencyKey", "k")},
 		{mutation: "bootstrapMachine", path: "bootstrap", input: in("accountId", w.ids["used"], "poolId", w.ids["pool"], "machineId", "m5", "idempotencyKey", "r")},
 		{mutation: "retryBootstrap", input: in("bootstrapId", w.ids["retried"], "idempotencyKey", "t")},

@@ -21,37 +21,37 @@ const (
 	releaseAction = "releaseMachine"
 )
 
-// OrphansInput says which orphans to list.
+// OrphansInput says which orphans to list, those of all tenants without a TenantID; AccountID takes one.
 type OrphansInput struct {
-	TenantID  string
+	TenantID  *string
 	AccountID *string
 	First     *int
 	After     *string
 }
 
 // Orphans lists the machines that the sweep found without an owner, those that have one again included, newest first, of the accounts that
-// the caller holds compute:providers:read on. INVALID_INPUT, UNAUTHENTICATED, or FORBIDDEN when there is no such account, or when
-// AccountID names one that the caller may not read.
+// the caller holds compute:providers:read on. INVALID_INPUT, UNAUTHENTICATED, or FORBIDDEN when there is no such account, when
+// AccountID names one that the caller may not read, or without a tenant to who does not hold it on the fleet.
 func (s *Service) Orphans(ctx context.Context, in OrphansInput) (*model.OrphanConnection, error) {
 	if _, err := s.Authz.Authenticated(ctx); err != nil {
 		return nil, err
 	}
-	list, err := s.Cursors.List(ctx, "orphans", in.TenantID, cursor.Optional(in.AccountID))
+	list, err := s.Cursors.List(ctx, "orphans", deref(in.TenantID), cursor.Optional(in.AccountID))
 	if err != nil {
 		return nil, err
 	}
 	var check checklist
-	check.tenant(in.TenantID)
-	check.optionalID("accountId", "pacct", in.AccountID)
+	check.optionalTenant(in.TenantID)
+	check.inTenant("accountId", "pacct", in.TenantID, in.AccountID)
 	p := input.CheckPage(&check.issues, in.First, in.After, cursor.Decode[*place](list))
 	if err := check.err(); err != nil {
 		return nil, err
 	}
-	filter, err := s.readable(ctx, PageQuery{TenantID: in.TenantID, AccountID: in.AccountID})
+	visible, err := s.readable(ctx, in.TenantID, in.AccountID)
 	if err != nil {
 		return nil, err
 	}
-	items, err := selectOrphans(ctx, s.DB.DB, filter, in, p)
+	items, err := selectOrphans(ctx, s.DB.DB, visible, in, p)
 	if err != nil {
 		return nil, err
 	}
@@ -149,7 +149,7 @@ func (s *Service) askRelease(ctx context.Context, tx bun.Tx, at sweptAt, orphanI
 	if o == nil {
 		return nil, noOrphan()
 	}
-	if o.ReleaseAskedAt != nil {
+	if o.asked() {
 		return o, recordRelease(ctx, tx, audit.Replayed, o)
 	}
 	switch {

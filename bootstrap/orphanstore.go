@@ -11,7 +11,6 @@ import (
 	"github.com/uptrace/bun"
 	"github.com/uptrace/bun/dialect/pgdialect"
 
-	"better/compute/authz"
 	"better/compute/internal/id"
 	"better/compute/internal/input"
 	"better/compute/internal/postgres"
@@ -25,12 +24,6 @@ type orphan struct {
 	bun.BaseModel `bun:"table:orphans,alias:o"`
 	model.Orphan
 
-	ReleaseAskedAt *time.Time `bun:"release_asked_at"`
-	ReleaseAskedBy string     `bun:"release_asked_by"`
-	ReleaseAt      *time.Time `bun:"release_at"`
-	ReleaseAttempt int        `bun:"release_attempt"`
-	ReleaseError   string     `bun:"release_error"`
-
 	// AccountStamp is that of the account when it last showed the machine so; empty where the version before wrote the row.
 	AccountStamp string `bun:"account_stamp"`
 }
@@ -39,20 +32,24 @@ type orphan struct {
 func (o *orphan) seenAs(stamp string) bool { return o.AccountStamp == "" || o.AccountStamp == stamp }
 
 const orphanColumns = "o.id, o.tenant_id, o.account_id, o.kind, o.machine_id, o.operation_id, o.bootstrap_id, o.host_id, o.price, " +
-	"o.first_seen_at, o.last_seen_at, o.resolved_at"
+	"o.first_seen_at, o.last_seen_at, o.resolved_at, o.release_asked_at, o.release_asked_by, o.release_at, o.release_attempt, " +
+	"o.release_error, o.release_dropped_at"
 
-func selectOrphans(ctx context.Context, idb bun.IDB, f authz.Filter, in OrphansInput, p input.Page[*place]) ([]*model.Orphan, error) {
+func selectOrphans(ctx context.Context, idb bun.IDB, visible visible, in OrphansInput, p input.Page[*place]) ([]*model.Orphan, error) {
 	var items []*model.Orphan
-	query := f.Where(idb.NewSelect().Model(&items).ModelTableExpr("orphans AS o").ColumnExpr(orphanColumns), "o.account_id").
-		Where("o.tenant_id = ?", in.TenantID)
+	err := orphansOf(idb.NewSelect().Model(&items), visible, in, p).Scan(ctx)
+	return items, failed("listing orphans", err)
+}
+
+func orphansOf(query *bun.SelectQuery, visible visible, in OrphansInput, p input.Page[*place]) *bun.SelectQuery {
+	query = visible(query.ModelTableExpr("orphans AS o").ColumnExpr(orphanColumns), "o")
 	if in.AccountID != nil {
 		query = query.Where("o.account_id = ?", *in.AccountID)
 	}
 	if p.Place != nil {
 		query = query.Where("(o.first_seen_at, o.id) < (?, ?)", p.Place.createdAt(), p.Place.ID)
 	}
-	err := query.OrderExpr("o.first_seen_at DESC, o.id DESC").Limit(int64(p.First + 1)).Scan(ctx)
-	return items, failed("listing orphans", err)
+	return query.OrderExpr("o.first_seen_at DESC, o.id DESC").Limit(int64(p.First + 1))
 }
 
 // loadOrphan reads an orphan; nil when the tenant has none of the id.
@@ -87,8 +84,14 @@ func writeOrphan(ctx context.Context, idb bun.IDB, orphanID string, set fields) 
 }
 
 func markReleased(ctx context.Context, tx bun.IDB, orphanID, subject string) (*orphan, error) {
-	return writeOrphan(ctx, tx, orphanID, fields{"release_asked_at": now, "release_asked_by": subject, "release_at": now})
+	return writeOrphan(ctx, tx, orphanID, fields{
+		"release_asked_at": now, "release_asked_by": subject, "release_at": now, "release_attempt": 0, "release_error": "",
+		"release_dropped_at": nil,
+	})
 }
+
+// asked reports whether a person's word to give the machine back stands.
+func (o *orphan) asked() bool { return o.ReleaseAskedAt != nil && o.ReleaseDroppedAt == nil }
 
 // reserveForOrphan takes the machine for its release and reports whether it is the orphan's now.
 func reserveForOrphan(ctx context.Context, tx bun.IDB, key, orphanID string) (bool, error) {
@@ -259,7 +262,8 @@ func keepOrphans(ctx context.Context, tx bun.IDB, s sweptAt, tenantID string, fo
 		shown[i] = m.MachineID
 	}
 	_, err := tx.NewRaw(`UPDATE orphans SET resolved_at = now()
-		WHERE account_id = ? AND resolved_at IS NULL AND release_asked_at IS NULL AND last_seen_at < ?
+		WHERE account_id = ? AND resolved_at IS NULL AND last_seen_at < ?
+			AND (release_asked_at IS NULL OR release_dropped_at IS NOT NULL)
 			AND (machine_id = ANY (?::text[]) OR last_seen_at < ?)
 			AND (kind = ? OR account_stamp IN ('', ?) OR machine_id = ANY (?::text[]))`,
 		s.AccountID, s.Began, pgdialect.Array(listed), s.before(), model.OrphanNotThere, s.Stamp, pgdialect.Array(shown)).Exec(ctx)

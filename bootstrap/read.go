@@ -61,60 +61,83 @@ func (s *Service) find(ctx context.Context, p model.Permission, tenantID, bootst
 	return nil, problem.New(problem.NotFound, "There is no such bootstrap.")
 }
 
-// PageQuery says which runs to list; AccountID, PoolID and Statuses narrow it. First is 1 to 100, by default 50.
+// PageQuery says which runs to list, those of all tenants without a TenantID; AccountID and PoolID, which take one, and the others narrow
+// it. First is 1 to 100, by default 50.
 type PageQuery struct {
-	TenantID  string
-	AccountID *string
-	PoolID    *string
-	Statuses  []model.BootstrapStatus
-	First     *int
-	After     *string
+	TenantID    *string
+	AccountID   *string
+	PoolID      *string
+	Statuses    []model.BootstrapStatus
+	WaitReasons []string
+	Cleanups    []model.CleanupStatus
+	First       *int
+	After       *string
 }
 
 // Page lists the tenant's runs whose accounts the caller holds compute:providers:read on, newest first. INVALID_INPUT, UNAUTHENTICATED,
-// or FORBIDDEN when there is no such account, or when AccountID names one that the caller may not read.
+// or FORBIDDEN when there is no such account, when AccountID names one that the caller may not read, or without a tenant to who does
+// not hold it on the fleet.
 func (s *Service) Page(ctx context.Context, q PageQuery) (*model.BootstrapConnection, error) {
 	if _, err := s.Authz.Authenticated(ctx); err != nil {
 		return nil, err
 	}
-	list, err := s.Cursors.List(ctx, "bootstraps", q.TenantID, cursor.Optional(q.AccountID), cursor.Optional(q.PoolID), setOf(q.Statuses))
+	list, err := s.Cursors.List(ctx, "bootstraps", deref(q.TenantID), cursor.Optional(q.AccountID), cursor.Optional(q.PoolID),
+		setOf(q.Statuses), setOf(q.WaitReasons), setOf(q.Cleanups))
 	if err != nil {
 		return nil, err
 	}
 	var check checklist
-	check.tenant(q.TenantID)
-	check.optionalID("accountId", "pacct", q.AccountID)
-	check.optionalID("poolId", "pool", q.PoolID)
+	check.optionalTenant(q.TenantID)
+	check.inTenant("accountId", "pacct", q.TenantID, q.AccountID)
+	check.inTenant("poolId", "pool", q.TenantID, q.PoolID)
 	check.statuses(q.Statuses)
+	check.waitReasons(q.WaitReasons)
+	check.cleanups(q.Cleanups)
 	p := input.CheckPage(&check.issues, q.First, q.After, cursor.Decode[*place](list))
 	if err := check.err(); err != nil {
 		return nil, err
 	}
-	filter, err := s.readable(ctx, q)
+	visible, err := s.readable(ctx, q.TenantID, q.AccountID)
 	if err != nil {
 		return nil, err
 	}
 	var items []*model.Bootstrap
-	query := s.DB.NewSelect().Model(&items).ModelTableExpr("bootstraps AS b").ColumnExpr(columns).Where("b.tenant_id = ?", q.TenantID)
-	query = newest(p, narrow(filter.Where(query, "b.account_id"), q))
-	if err := query.Scan(ctx); err != nil {
+	if err := pageOf(s.DB.NewSelect().Model(&items), visible, q, p).Scan(ctx); err != nil {
 		return nil, failed("listing runs", err)
 	}
 	return model.NewConnection(items, p.First, p.After, cursor.Encode(list, placeOf)), nil
 }
 
-// setOf names a set of states, in whatever order and how often they were given.
-func setOf(statuses []model.BootstrapStatus) string {
-	return fmt.Sprint(slices.Compact(slices.Sorted(slices.Values(statuses))))
+func pageOf(query *bun.SelectQuery, visible visible, q PageQuery, p input.Page[*place]) *bun.SelectQuery {
+	query = visible(query.ModelTableExpr("bootstraps AS b").ColumnExpr(columns), "b")
+	return newest(p, narrow(query, q))
 }
 
-// readable decides which accounts' runs the caller may see.
-func (s *Service) readable(ctx context.Context, q PageQuery) (authz.Filter, error) {
-	if q.AccountID == nil {
-		return s.Authz.Filter(ctx, model.ProvidersRead, q.TenantID, authz.ProviderAccounts)
+// setOf names a set, in whatever order and how often its members were given.
+func setOf[T ~string](members []T) string {
+	return fmt.Sprintf("%q", slices.Compact(slices.Sorted(slices.Values(members))))
+}
+
+// visible keeps a query to the rows that the caller may see of the table, which has the columns tenant_id and account_id.
+type visible func(query *bun.SelectQuery, table string) *bun.SelectQuery
+
+// readable decides which accounts' rows the caller may see: of one, of all of a tenant, or without a tenant of all there are.
+func (s *Service) readable(ctx context.Context, tenantID, accountID *string) (visible, error) {
+	if tenantID == nil {
+		f, err := s.Authz.FilterFleet(ctx, model.ProvidersRead, authz.ProviderAccounts)
+		return func(q *bun.SelectQuery, table string) *bun.SelectQuery {
+			return f.Where(q, table+".tenant_id", table+".account_id")
+		}, err
 	}
-	err := s.Authz.Check(ctx, model.ProvidersRead, authz.ProviderAccount(q.TenantID, *q.AccountID))
-	return authz.Filter{All: true}, err
+	f, err := authz.Filter{All: true}, error(nil)
+	if accountID == nil {
+		f, err = s.Authz.Filter(ctx, model.ProvidersRead, *tenantID, authz.ProviderAccounts)
+	} else {
+		err = s.Authz.Check(ctx, model.ProvidersRead, authz.ProviderAccount(*tenantID, *accountID))
+	}
+	return func(q *bun.SelectQuery, table string) *bun.SelectQuery {
+		return f.Where(q, table+".account_id").Where("?.tenant_id = ?", bun.Ident(table), *tenantID)
+	}, err
 }
 
 func narrow(query *bun.SelectQuery, q PageQuery) *bun.SelectQuery {
@@ -123,6 +146,12 @@ func narrow(query *bun.SelectQuery, q PageQuery) *bun.SelectQuery {
 	}
 	if q.PoolID != nil {
 		query = query.Where("b.pool_id = ?", *q.PoolID)
+	}
+	if len(q.WaitReasons) > 0 {
+		query = query.Where("b.wait_reason IN (?)", bun.List(q.WaitReasons))
+	}
+	if len(q.Cleanups) > 0 {
+		query = query.Where("b.cleanup IN (?)", bun.List(q.Cleanups))
 	}
 	return ofStatuses(query, q.Statuses)
 }

@@ -81,7 +81,7 @@ func TestPage(t *testing.T) {
 		t.Helper()
 		var ids []string
 		first := 4
-		q.TenantID, q.First = tenant, &first
+		q.TenantID, q.First = new(tenant), &first
 		for {
 			p, err := b.service.Page(ctx, q)
 			if err != nil {
@@ -105,13 +105,13 @@ func TestPage(t *testing.T) {
 	b.grant("user:single", "provider-viewer", "compute-provider-account/"+second)
 	single := as(t.Context(), "user:single")
 	equal(t, "readable", len(all(single, PageQuery{})), 5)
-	_, err := b.service.Page(single, PageQuery{TenantID: tenant, AccountID: &b.account})
+	_, err := b.service.Page(single, PageQuery{TenantID: new(tenant), AccountID: &b.account})
 	wantCode(t, err, problem.Forbidden)
-	_, err = b.service.Page(as(t.Context(), "user:nobody"), PageQuery{TenantID: tenant})
+	_, err = b.service.Page(as(t.Context(), "user:nobody"), PageQuery{TenantID: new(tenant)})
 	wantCode(t, err, problem.Forbidden)
 
 	zero, bad := 0, "%%%"
-	_, err = b.service.Page(b.ctx, PageQuery{TenantID: tenant, First: &zero, After: &bad, AccountID: &bad, Statuses: []model.BootstrapStatus{"nowhere"}})
+	_, err = b.service.Page(b.ctx, PageQuery{TenantID: new(tenant), First: &zero, After: &bad, AccountID: &bad, Statuses: []model.BootstrapStatus{"nowhere"}})
 	issues := wantCode(t, err, problem.InvalidInput).Details["issues"].([]problem.Issue)
 	equal(t, "issues", len(issues), 4)
 }
@@ -210,22 +210,22 @@ func TestCursorsOfOtherLists(t *testing.T) {
 	}
 	one := 1
 	statuses := []model.BootstrapStatus{model.Claiming, model.Failed}
-	page, err := b.service.Page(b.ctx, PageQuery{TenantID: tenant, Statuses: statuses, First: &one})
+	page, err := b.service.Page(b.ctx, PageQuery{TenantID: new(tenant), Statuses: statuses, First: &one})
 	if err != nil {
 		t.Fatal(err)
 	}
 	good := page.PageInfo.EndCursor
 	again, err := b.service.Page(b.ctx, PageQuery{
-		TenantID: tenant, Statuses: []model.BootstrapStatus{model.Failed, model.Claiming, model.Failed}, First: &one, After: good,
+		TenantID: new(tenant), Statuses: []model.BootstrapStatus{model.Failed, model.Claiming, model.Failed}, First: &one, After: good,
 	})
 	if err != nil || len(again.Edges) != 1 {
 		t.Errorf("the same states in another order: %+v, %v", again, err)
 	}
 	for _, q := range []PageQuery{
-		{TenantID: tenant},
-		{TenantID: tenant, Statuses: statuses[:1]},
-		{TenantID: tenant, Statuses: statuses, AccountID: &b.account},
-		{TenantID: tenant, Statuses: statuses, PoolID: &b.pool},
+		{TenantID: new(tenant)},
+		{TenantID: new(tenant), Statuses: statuses[:1]},
+		{TenantID: new(tenant), Statuses: statuses, AccountID: &b.account},
+		{TenantID: new(tenant), Statuses: statuses, PoolID: &b.pool},
 	} {
 		q.After = good
 		_, err := b.service.Page(b.ctx, q)
@@ -241,6 +241,6 @@ func TestCursorsOfOtherLists(t *testing.T) {
 		_, err := b.service.ByAccounts(b.ctx, accounts, nil, nil, good)
 		wantCode(t, err, problem.InvalidInput)
 	}
-	_, err = b.service.Page(b.ctx, PageQuery{TenantID: tenant, AccountID: &b.account, After: good})
+	_, err = b.service.Page(b.ctx, PageQuery{TenantID: new(tenant), AccountID: &b.account, After: good})
 	wantCode(t, err, problem.InvalidInput)
 }

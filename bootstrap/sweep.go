@@ -176,7 +176,7 @@ func (r *Reconciler) releaseOrphan(ctx context.Context, o *orphan) error {
 		"account", o.AccountID, "orphan", o.ID, "machine", o.MachineID, "attempt", o.ReleaseAttempt, "error", classed(err).Message)
 	if classed(err).Class == provider.IdentityChanged {
 		// The provider has another machine of that id: the word was about one that is not there.
-		return r.endRelease(ctx, o, fields{"release_asked_at": nil, "release_error": printable(classed(err).Message, maxMessage)})
+		return r.endRelease(ctx, o, fields{"release_dropped_at": now, "release_error": printable(classed(err).Message, maxMessage)})
 	}
 	wait := backoff(r.Timing.Cleanup, r.Timing.CleanupMax, o.ReleaseAttempt)
 	_, err = writeOrphan(ctx, r.DB.DB, o.ID, fields{"release_at": fromNow(wait), "release_error": printable(classed(err).Message, maxMessage)})

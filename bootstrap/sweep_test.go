@@ -43,7 +43,7 @@ func (b *bench) sweepAgain() {
 func (b *bench) orphans() []string {
 	b.t.Helper()
 	open := []string{}
-	page, err := b.service.Orphans(b.ctx, OrphansInput{TenantID: tenant})
+	page, err := b.service.Orphans(b.ctx, OrphansInput{TenantID: new(tenant)})
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -57,7 +57,7 @@ func (b *bench) orphans() []string {
 
 func (b *bench) orphan() *model.Orphan {
 	b.t.Helper()
-	page, err := b.service.Orphans(b.ctx, OrphansInput{TenantID: tenant})
+	page, err := b.service.Orphans(b.ctx, OrphansInput{TenantID: new(tenant)})
 	if err != nil || len(page.Nodes()) == 0 {
 		b.t.Fatalf("Orphans = %v, %v", page, err)
 	}
@@ -345,7 +345,7 @@ func TestOrphansPage(t *testing.T) {
 		b.lose()
 	}
 	b.sweepNow()
-	in, seen := OrphansInput{TenantID: tenant, First: new(3), AccountID: &b.account}, map[string]bool{}
+	in, seen := OrphansInput{TenantID: new(tenant), First: new(3), AccountID: &b.account}, map[string]bool{}
 	for {
 		page, err := b.service.Orphans(b.ctx, in)
 		if err != nil {
@@ -366,15 +366,15 @@ func TestOrphansPage(t *testing.T) {
 
 	second := b.secondAccount()
 	b.grant("user:single", "provider-viewer", "compute-provider-account/"+second)
-	page, err := b.service.Orphans(as(t.Context(), "user:single"), OrphansInput{TenantID: tenant})
+	page, err := b.service.Orphans(as(t.Context(), "user:single"), OrphansInput{TenantID: new(tenant)})
 	if err != nil || len(page.Nodes()) != 0 {
 		t.Errorf("a caller with another account sees %v, %v", page, err)
 	}
-	_, err = b.service.Orphans(as(t.Context(), "user:single"), OrphansInput{TenantID: tenant, AccountID: &b.account})
+	_, err = b.service.Orphans(as(t.Context(), "user:single"), OrphansInput{TenantID: new(tenant), AccountID: &b.account})
 	wantCode(t, err, problem.Forbidden)
-	_, err = b.service.Orphans(as(t.Context(), "user:stranger"), OrphansInput{TenantID: tenant})
+	_, err = b.service.Orphans(as(t.Context(), "user:stranger"), OrphansInput{TenantID: new(tenant)})
 	wantCode(t, err, problem.Forbidden)
-	_, err = b.service.Orphans(t.Context(), OrphansInput{TenantID: tenant})
+	_, err = b.service.Orphans(t.Context(), OrphansInput{TenantID: new(tenant)})
 	wantCode(t, err, problem.Unauthenticated)
 }
 

@@ -2,6 +2,7 @@ package bootstrap
 
 import (
 	"regexp"
+	"slices"
 	"time"
 
 	"better/compute/internal/input"
@@ -9,7 +10,10 @@ import (
 	"better/compute/model"
 )
 
-var namePattern = regexp.MustCompile(`\A[A-Za-z0-9._:-]{1,128}\z`) // idempotency keys, machines and offers
+var (
+	namePattern = regexp.MustCompile(`\A[A-Za-z0-9._:-]{1,128}\z`) // idempotency keys, machines and offers
+	codePattern = regexp.MustCompile(`\A[A-Z][A-Z_]{0,63}\z`)      // what a run waits for
+)
 
 // checklist gathers what is wrong with the fields of a call.
 type checklist struct{ issues problem.Issues }
@@ -18,6 +22,20 @@ func (c *checklist) err() error { return c.issues.Err() }
 
 func (c *checklist) tenant(v string) {
 	input.Tenant(&c.issues, v)
+}
+
+func (c *checklist) optionalTenant(v *string) {
+	if v != nil {
+		c.tenant(*v)
+	}
+}
+
+// inTenant checks an id, if there is one, that names something together with a tenant.
+func (c *checklist) inTenant(path, prefix string, tenantID, v *string) {
+	c.optionalID(path, prefix, v)
+	if v != nil && tenantID == nil {
+		c.issues.Add(path, "takes tenantId")
+	}
 }
 
 func (c *checklist) id(path, prefix, v string) {
@@ -44,6 +62,24 @@ func (c *checklist) statuses(v []model.BootstrapStatus) {
 	for _, s := range v {
 		if _, ok := Transitions()[s]; !ok {
 			c.issues.Add("statuses", "must be states of a bootstrap")
+			return
+		}
+	}
+}
+
+func (c *checklist) waitReasons(v []string) {
+	for _, reason := range v {
+		if !codePattern.MatchString(reason) {
+			c.issues.Add("waitReasons", "must match ^[A-Z][A-Z_]{0,63}$")
+			return
+		}
+	}
+}
+
+func (c *checklist) cleanups(v []model.CleanupStatus) {
+	for _, s := range v {
+		if !slices.Contains(model.CleanupStatuses(), s) {
+			c.issues.Add("cleanups", "must be states of a cleanup")
 			return
 		}
 	}

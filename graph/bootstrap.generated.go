@@ -1934,6 +1934,38 @@ func (ec *executionContext) fieldContext_Orphan_resolvedAt(_ context.Context, fi
 	return graphql.NewScalarFieldContext("Orphan", field, false, false, "Time")
 }
 
+func (ec *executionContext) _Orphan_release(ctx context.Context, field graphql.CollectedField, obj *model.Orphan) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Orphan_release(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Release(), nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v *model.OrphanRelease) graphql.Marshaler {
+			return ec.marshalOOrphanRelease2ᚖbetterᚋcomputeᚋmodelᚐOrphanRelease(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_Orphan_release(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "Orphan",
+		Field:      field,
+		IsMethod:   true,
+		IsResolver: false,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.childFields_OrphanRelease(ctx, field)
+		},
+	}
+	return fc, nil
+}
+
 func (ec *executionContext) _OrphanConnection_edges(ctx context.Context, field graphql.CollectedField, obj *model.Connection[model.Orphan]) (ret graphql.Marshaler) {
 	return graphql.ResolveField(
 		ctx,
@@ -2083,6 +2115,144 @@ func (ec *executionContext) fieldContext_OrphanEdge_node(_ context.Context, fiel
 		},
 	}
 	return fc, nil
+}
+
+func (ec *executionContext) _OrphanRelease_requestedAt(ctx context.Context, field graphql.CollectedField, obj *model.OrphanRelease) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_OrphanRelease_requestedAt(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.RequestedAt, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v model.Time) graphql.Marshaler {
+			return ec.marshalNTime2betterᚋcomputeᚋmodelᚐTime(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_OrphanRelease_requestedAt(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("OrphanRelease", field, false, false, "Time")
+}
+
+func (ec *executionContext) _OrphanRelease_requestedBy(ctx context.Context, field graphql.CollectedField, obj *model.OrphanRelease) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_OrphanRelease_requestedBy(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.RequestedBy, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v string) graphql.Marshaler {
+			return ec.marshalNString2string(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_OrphanRelease_requestedBy(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("OrphanRelease", field, false, false, "String")
+}
+
+func (ec *executionContext) _OrphanRelease_attempts(ctx context.Context, field graphql.CollectedField, obj *model.OrphanRelease) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_OrphanRelease_attempts(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Attempts, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v int) graphql.Marshaler {
+			return ec.marshalNInt2int(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_OrphanRelease_attempts(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("OrphanRelease", field, false, false, "Int")
+}
+
+func (ec *executionContext) _OrphanRelease_lastError(ctx context.Context, field graphql.CollectedField, obj *model.OrphanRelease) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_OrphanRelease_lastError(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.LastError, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v string) graphql.Marshaler {
+			return ec.marshalNString2string(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_OrphanRelease_lastError(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("OrphanRelease", field, false, false, "String")
+}
+
+func (ec *executionContext) _OrphanRelease_nextTryAt(ctx context.Context, field graphql.CollectedField, obj *model.OrphanRelease) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_OrphanRelease_nextTryAt(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.NextTryAt, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v *model.Time) graphql.Marshaler {
+			return ec.marshalOTime2ᚖbetterᚋcomputeᚋmodelᚐTime(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_OrphanRelease_nextTryAt(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("OrphanRelease", field, false, false, "Time")
+}
+
+func (ec *executionContext) _OrphanRelease_droppedAt(ctx context.Context, field graphql.CollectedField, obj *model.OrphanRelease) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_OrphanRelease_droppedAt(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.DroppedAt, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v *model.Time) graphql.Marshaler {
+			return ec.marshalOTime2ᚖbetterᚋcomputeᚋmodelᚐTime(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_OrphanRelease_droppedAt(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("OrphanRelease", field, false, false, "Time")
 }
 
 func (ec *executionContext) _ReleaseMachinePayload_orphan(ctx context.Context, field graphql.CollectedField, obj *model.ReleaseMachinePayload) (ret graphql.Marshaler) {
@@ -3201,6 +3371,11 @@ func (ec *executionContext) _Orphan(ctx context.Context, sel ast.SelectionSet, o
 			if out.Values[i] == graphql.RequiredNull {
 				out.Invalids++
 			}
+		case "release":
+			out.Values[i] = ec._Orphan_release(ctx, field, obj)
+			if out.Values[i] == graphql.RequiredNull {
+				out.Invalids++
+			}
 		default:
 			panic("unknown field " + strconv.Quote(field.Name))
 		}
@@ -3280,6 +3455,64 @@ func (ec *executionContext) _OrphanEdge(ctx context.Context, sel ast.SelectionSe
 		case "node":
 			out.Values[i] = ec._OrphanEdge_node(ctx, field, obj)
 			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		default:
+			panic("unknown field " + strconv.Quote(field.Name))
+		}
+	}
+	out.Dispatch(ctx)
+	if out.Invalids > 0 {
+		return graphql.Null
+	}
+
+	if n := len(deferred.Defers); n > 0 {
+		atomic.AddInt32(&ec.Deferred, int32(min(n, math.MaxInt32)))
+		ec.ProcessDeferredGroup(deferred)
+	}
+
+	return out
+}
+
+var orphanReleaseImplementors = []string{"OrphanRelease"}
+
+func (ec *executionContext) _OrphanRelease(ctx context.Context, sel ast.SelectionSet, obj *model.OrphanRelease) graphql.Marshaler {
+	fields := graphql.CollectFields(ec.OperationContext, sel, orphanReleaseImplementors)
+
+	out := graphql.NewFieldSet(fields)
+	deferred := graphql.NewDeferredGroup(ctx)
+	for i, field := range fields {
+		switch field.Name {
+		case "__typename":
+			out.Values[i] = graphql.MarshalString("OrphanRelease")
+		case "requestedAt":
+			out.Values[i] = ec._OrphanRelease_requestedAt(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "requestedBy":
+			out.Values[i] = ec._OrphanRelease_requestedBy(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "attempts":
+			out.Values[i] = ec._OrphanRelease_attempts(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "lastError":
+			out.Values[i] = ec._OrphanRelease_lastError(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "nextTryAt":
+			out.Values[i] = ec._OrphanRelease_nextTryAt(ctx, field, obj)
+			if out.Values[i] == graphql.RequiredNull {
+				out.Invalids++
+			}
+		case "droppedAt":
+			out.Values[i] = ec._OrphanRelease_droppedAt(ctx, field, obj)
+			if out.Values[i] == graphql.RequiredNull {
 				out.Invalids++
 			}
 		default:
@@ -3886,11 +4119,54 @@ func (ec *executionContext) marshalOCancelBootstrapPayload2ᚖbetterᚋcompute�
 	return ec._CancelBootstrapPayload(ctx, sel, v)
 }
 
+func (ec *executionContext) unmarshalOCleanupStatus2ᚕbetterᚋcomputeᚋmodelᚐCleanupStatusᚄ(ctx context.Context, v any) ([]model.CleanupStatus, error) {
+	if v == nil {
+		return nil, nil
+	}
+	vSlice := graphql.CoerceList(v)
+	var err error
+	res := make([]model.CleanupStatus, len(vSlice))
+	for i := range vSlice {
+		ctx := graphql.WithPathContext(ctx, graphql.NewPathWithIndex(i))
+		res[i], err = ec.unmarshalNCleanupStatus2betterᚋcomputeᚋmodelᚐCleanupStatus(ctx, vSlice[i])
+		if err != nil {
+			return nil, err
+		}
+	}
+	return res, nil
+}
+
+func (ec *executionContext) marshalOCleanupStatus2ᚕbetterᚋcomputeᚋmodelᚐCleanupStatusᚄ(ctx context.Context, sel ast.SelectionSet, v []model.CleanupStatus) graphql.Marshaler {
+	if v == nil {
+		return graphql.Null
+	}
+	ret := graphql.MarshalSliceConcurrently(ctx, len(v), 0, false, func(ctx context.Context, i int) graphql.Marshaler {
+		fc := graphql.GetFieldContext(ctx)
+		fc.Result = &v[i]
+		return ec.marshalNCleanupStatus2betterᚋcomputeᚋmodelᚐCleanupStatus(ctx, sel, v[i])
+	})
+
+	for _, e := range ret {
+		if e == graphql.Null {
+			return graphql.Null
+		}
+	}
+
+	return ret
+}
+
 func (ec *executionContext) marshalOOrphanConnection2ᚖbetterᚋcomputeᚋmodelᚐConnection(ctx context.Context, sel ast.SelectionSet, v *model.Connection[model.Orphan]) graphql.Marshaler {
 	if v == nil {
 		return graphql.Null
 	}
 	return ec._OrphanConnection(ctx, sel, v)
+}
+
+func (ec *executionContext) marshalOOrphanRelease2ᚖbetterᚋcomputeᚋmodelᚐOrphanRelease(ctx context.Context, sel ast.SelectionSet, v *model.OrphanRelease) graphql.Marshaler {
+	if v == nil {
+		return graphql.Null
+	}
+	return ec._OrphanRelease(ctx, sel, v)
 }
 
 func (ec *executionContext) marshalOReleaseMachinePayload2ᚖbetterᚋcomputeᚋmodelᚐReleaseMachinePayload(ctx context.Context, sel ast.SelectionSet, v *model.ReleaseMachinePayload) graphql.Marshaler {

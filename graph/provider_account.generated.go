@@ -107,6 +107,38 @@ func (ec *executionContext) fieldContext_CheckProviderAccountPayload_providerAcc
 	return fc, nil
 }
 
+func (ec *executionContext) _CheckProviderConfigPayload_check(ctx context.Context, field graphql.CollectedField, obj *model.CheckProviderConfigPayload) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_CheckProviderConfigPayload_check(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Check, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v *model.ProviderAccountCheck) graphql.Marshaler {
+			return ec.marshalNProviderAccountCheck2ᚖbetterᚋcomputeᚋmodelᚐProviderAccountCheck(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_CheckProviderConfigPayload_check(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "CheckProviderConfigPayload",
+		Field:      field,
+		IsMethod:   false,
+		IsResolver: false,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.childFields_ProviderAccountCheck(ctx, field)
+		},
+	}
+	return fc, nil
+}
+
 func (ec *executionContext) _CreateProviderAccountPayload_providerAccount(ctx context.Context, field graphql.CollectedField, obj *model.CreateProviderAccountPayload) (ret graphql.Marshaler) {
 	return graphql.ResolveField(
 		ctx,
@@ -904,6 +936,62 @@ func UnmarshalCheckProviderAccountInput(ctx context.Context, raw any) (model.Che
 	return out, err
 }
 
+func (ec *executionContext) unmarshalInputCheckProviderConfigInput(ctx context.Context, obj any) (model.CheckProviderConfigInput, error) {
+	var it model.CheckProviderConfigInput
+	if obj == nil {
+		return it, nil
+	}
+
+	asMap := map[string]any{}
+	for k, v := range obj.(map[string]any) {
+		asMap[k] = v
+	}
+
+	fieldsInOrder := [...]string{"tenantId", "provider", "config"}
+	for _, k := range fieldsInOrder {
+		v, ok := asMap[k]
+		if !ok {
+			continue
+		}
+		switch k {
+		case "tenantId":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("tenantId"))
+			data, err := ec.unmarshalNID2string(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.TenantID = data
+		case "provider":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("provider"))
+			data, err := ec.unmarshalNString2string(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.Provider = data
+		case "config":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("config"))
+			data, err := ec.unmarshalOJSON2betterᚋcomputeᚋmodelᚐJSON(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.Config = data
+		}
+	}
+	return it, nil
+}
+
+// UnmarshalCheckProviderConfigInput unmarshals raw into the CheckProviderConfigInput input type, using the
+// unmarshaler bound to ctx's request. Call it from a resolver to decode an input
+// object that was not passed as a field argument.
+//
+// ctx must come from a gqlgen request; outside one there is no unmarshaler to use
+// and the returned error says so.
+func UnmarshalCheckProviderConfigInput(ctx context.Context, raw any) (model.CheckProviderConfigInput, error) {
+	var out model.CheckProviderConfigInput
+	err := graphql.UnmarshalNamedInputFromContext(ctx, "CheckProviderConfigInput", raw, &out)
+	return out, err
+}
+
 func (ec *executionContext) unmarshalInputCreateProviderAccountInput(ctx context.Context, obj any) (model.CreateProviderAccountInput, error) {
 	var it model.CreateProviderAccountInput
 	if obj == nil {
@@ -1107,6 +1195,39 @@ func (ec *executionContext) _CheckProviderAccountPayload(ctx context.Context, se
 			out.Values[i] = graphql.MarshalString("CheckProviderAccountPayload")
 		case "providerAccount":
 			out.Values[i] = ec._CheckProviderAccountPayload_providerAccount(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		default:
+			panic("unknown field " + strconv.Quote(field.Name))
+		}
+	}
+	out.Dispatch(ctx)
+	if out.Invalids > 0 {
+		return graphql.Null
+	}
+
+	if n := len(deferred.Defers); n > 0 {
+		atomic.AddInt32(&ec.Deferred, int32(min(n, math.MaxInt32)))
+		ec.ProcessDeferredGroup(deferred)
+	}
+
+	return out
+}
+
+var checkProviderConfigPayloadImplementors = []string{"CheckProviderConfigPayload"}
+
+func (ec *executionContext) _CheckProviderConfigPayload(ctx context.Context, sel ast.SelectionSet, obj *model.CheckProviderConfigPayload) graphql.Marshaler {
+	fields := graphql.CollectFields(ec.OperationContext, sel, checkProviderConfigPayloadImplementors)
+
+	out := graphql.NewFieldSet(fields)
+	deferred := graphql.NewDeferredGroup(ctx)
+	for i, field := range fields {
+		switch field.Name {
+		case "__typename":
+			out.Values[i] = graphql.MarshalString("CheckProviderConfigPayload")
+		case "check":
+			out.Values[i] = ec._CheckProviderConfigPayload_check(ctx, field, obj)
 			if out.Values[i] == graphql.Null {
 				out.Invalids++
 			}
@@ -1466,6 +1587,11 @@ func (ec *executionContext) unmarshalNCheckProviderAccountInput2betterᚋcompute
 	return res, graphql.ErrorOnPath(ctx, err)
 }
 
+func (ec *executionContext) unmarshalNCheckProviderConfigInput2betterᚋcomputeᚋmodelᚐCheckProviderConfigInput(ctx context.Context, v any) (model.CheckProviderConfigInput, error) {
+	res, err := ec.unmarshalInputCheckProviderConfigInput(ctx, v)
+	return res, graphql.ErrorOnPath(ctx, err)
+}
+
 func (ec *executionContext) unmarshalNCreateProviderAccountInput2betterᚋcomputeᚋmodelᚐCreateProviderAccountInput(ctx context.Context, v any) (model.CreateProviderAccountInput, error) {
 	res, err := ec.unmarshalInputCreateProviderAccountInput(ctx, v)
 	return res, graphql.ErrorOnPath(ctx, err)
@@ -1499,6 +1625,14 @@ func (ec *executionContext) marshalNProviderAccount2ᚖbetterᚋcomputeᚋmodel�
 		return graphql.Null
 	}
 	return ec._ProviderAccount(ctx, sel, v)
+}
+
+func (ec *executionContext) marshalNProviderAccountCheck2ᚖbetterᚋcomputeᚋmodelᚐProviderAccountCheck(ctx context.Context, sel ast.SelectionSet, v *model.ProviderAccountCheck) graphql.Marshaler {
+	if v == nil {
+		graphql.AddInvalidNullError(ctx, "ProviderAccountCheck!")
+		return graphql.Null
+	}
+	return ec._ProviderAccountCheck(ctx, sel, v)
 }
 
 func (ec *executionContext) marshalNProviderAccountEdge2ᚕᚖbetterᚋcomputeᚋmodelᚐEdgeᚄ(ctx context.Context, sel ast.SelectionSet, v []*model.Edge[model.ProviderAccount]) graphql.Marshaler {
@@ -1535,6 +1669,13 @@ func (ec *executionContext) marshalOCheckProviderAccountPayload2ᚖbetterᚋcomp
 		return graphql.Null
 	}
 	return ec._CheckProviderAccountPayload(ctx, sel, v)
+}
+
+func (ec *executionContext) marshalOCheckProviderConfigPayload2ᚖbetterᚋcomputeᚋmodelᚐCheckProviderConfigPayload(ctx context.Context, sel ast.SelectionSet, v *model.CheckProviderConfigPayload) graphql.Marshaler {
+	if v == nil {
+		return graphql.Null
+	}
+	return ec._CheckProviderConfigPayload(ctx, sel, v)
 }
 
 func (ec *executionContext) marshalOCreateProviderAccountPayload2ᚖbetterᚋcomputeᚋmodelᚐCreateProviderAccountPayload(ctx context.Context, sel ast.SelectionSet, v *model.CreateProviderAccountPayload) graphql.Marshaler {

@@ -186,6 +186,10 @@ type ComplexityRoot struct {
 		ProviderAccount func(childComplexity int) int
 	}
 
+	CheckProviderConfigPayload struct {
+		Check func(childComplexity int) int
+	}
+
 	CreateApiTokenPayload struct {
 		APIToken func(childComplexity int) int
 		Token    func(childComplexity int) int
@@ -274,6 +278,7 @@ type ComplexityRoot struct {
 		BootstrapMachine      func(childComplexity int, input model.BootstrapMachineInput) int
 		CancelBootstrap       func(childComplexity int, input model.CancelBootstrapInput) int
 		CheckProviderAccount  func(childComplexity int, input model.CheckProviderAccountInput) int
+		CheckProviderConfig   func(childComplexity int, input model.CheckProviderConfigInput) int
 		CreateAPIToken        func(childComplexity int, input model.CreateAPITokenInput) int
 		CreatePool            func(childComplexity int, input model.CreatePoolInput) int
 		CreateProviderAccount func(childComplexity int, input model.CreateProviderAccountInput) int
@@ -319,6 +324,7 @@ type ComplexityRoot struct {
 		MachineID   func(childComplexity int) int
 		OperationID func(childComplexity int) int
 		Price       func(childComplexity int) int
+		Release     func(childComplexity int) int
 		ResolvedAt  func(childComplexity int) int
 		TenantID    func(childComplexity int) int
 	}
@@ -332,6 +338,15 @@ type ComplexityRoot struct {
 	OrphanEdge struct {
 		Cursor func(childComplexity int) int
 		Node   func(childComplexity int) int
+	}
+
+	OrphanRelease struct {
+		Attempts    func(childComplexity int) int
+		DroppedAt   func(childComplexity int) int
+		LastError   func(childComplexity int) int
+		NextTryAt   func(childComplexity int) int
+		RequestedAt func(childComplexity int) int
+		RequestedBy func(childComplexity int) int
 	}
 
 	PageInfo struct {
@@ -432,11 +447,11 @@ type ComplexityRoot struct {
 		APITokens        func(childComplexity int, tenantID *string, first *int, after *string) int
 		AuditEvents      func(childComplexity int, tenantID *string, filter *model.AuditEventFilter, first *int, after *string) int
 		Bootstrap        func(childComplexity int, tenantID string, bootstrapID string) int
-		Bootstraps       func(childComplexity int, tenantID string, accountID *string, poolID *string, statuses []model.BootstrapStatus, first *int, after *string) int
+		Bootstraps       func(childComplexity int, tenantID *string, accountID *string, poolID *string, statuses []model.BootstrapStatus, waitReasons []string, cleanups []model.CleanupStatus, first *int, after *string) int
 		Host             func(childComplexity int, tenantID string, hostID string) int
 		Node             func(childComplexity int, id string) int
 		Offers           func(childComplexity int, tenantID string, accountID string, query *model.OfferQuery) int
-		Orphans          func(childComplexity int, tenantID string, accountID *string, first *int, after *string) int
+		Orphans          func(childComplexity int, tenantID *string, accountID *string, first *int, after *string) int
 		PlanBootstrap    func(childComplexity int, tenantID string, accountID string, poolID string, machineID *string, offerID *string) int
 		Pool             func(childComplexity int, tenantID string, poolID string) int
 		Pools            func(childComplexity int, tenantID string, includeArchived *bool, first *int, after *string) int
@@ -1118,6 +1133,13 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 
 		return e.ComplexityRoot.CheckProviderAccountPayload.ProviderAccount(childComplexity), true
 
+	case "CheckProviderConfigPayload.check":
+		if e.ComplexityRoot.CheckProviderConfigPayload.Check == nil {
+			break
+		}
+
+		return e.ComplexityRoot.CheckProviderConfigPayload.Check(childComplexity), true
+
 	case "CreateApiTokenPayload.apiToken":
 		if e.ComplexityRoot.CreateApiTokenPayload.APIToken == nil {
 			break
@@ -1422,6 +1444,17 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 		}
 
 		return e.ComplexityRoot.Mutation.CheckProviderAccount(childComplexity, args["input"].(model.CheckProviderAccountInput)), true
+	case "Mutation.checkProviderConfig":
+		if e.ComplexityRoot.Mutation.CheckProviderConfig == nil {
+			break
+		}
+
+		args, err := ec.field_Mutation_checkProviderConfig_args(ctx, rawArgs)
+		if err != nil {
+			return 0, false
+		}
+
+		return e.ComplexityRoot.Mutation.CheckProviderConfig(childComplexity, args["input"].(model.CheckProviderConfigInput)), true
 	case "Mutation.createApiToken":
 		if e.ComplexityRoot.Mutation.CreateAPIToken == nil {
 			break
@@ -1738,6 +1771,12 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 		}
 
 		return e.ComplexityRoot.Orphan.Price(childComplexity), true
+	case "Orphan.release":
+		if e.ComplexityRoot.Orphan.Release == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Orphan.Release(childComplexity), true
 	case "Orphan.resolvedAt":
 		if e.ComplexityRoot.Orphan.ResolvedAt == nil {
 			break
@@ -1782,6 +1821,43 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 		}
 
 		return e.ComplexityRoot.OrphanEdge.Node(childComplexity), true
+
+	case "OrphanRelease.attempts":
+		if e.ComplexityRoot.OrphanRelease.Attempts == nil {
+			break
+		}
+
+		return e.ComplexityRoot.OrphanRelease.Attempts(childComplexity), true
+	case "OrphanRelease.droppedAt":
+		if e.ComplexityRoot.OrphanRelease.DroppedAt == nil {
+			break
+		}
+
+		return e.ComplexityRoot.OrphanRelease.DroppedAt(childComplexity), true
+	case "OrphanRelease.lastError":
+		if e.ComplexityRoot.OrphanRelease.LastError == nil {
+			break
+		}
+
+		return e.ComplexityRoot.OrphanRelease.LastError(childComplexity), true
+	case "OrphanRelease.nextTryAt":
+		if e.ComplexityRoot.OrphanRelease.NextTryAt == nil {
+			break
+		}
+
+		return e.ComplexityRoot.OrphanRelease.NextTryAt(childComplexity), true
+	case "OrphanRelease.requestedAt":
+		if e.ComplexityRoot.OrphanRelease.RequestedAt == nil {
+			break
+		}
+
+		return e.ComplexityRoot.OrphanRelease.RequestedAt(childComplexity), true
+	case "OrphanRelease.requestedBy":
+		if e.ComplexityRoot.OrphanRelease.RequestedBy == nil {
+			break
+		}
+
+		return e.ComplexityRoot.OrphanRelease.RequestedBy(childComplexity), true
 
 	case "PageInfo.endCursor":
 		if e.ComplexityRoot.PageInfo.EndCursor == nil {
@@ -2201,7 +2277,7 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 			return 0, false
 		}
 
-		return e.ComplexityRoot.Query.Bootstraps(childComplexity, args["tenantId"].(string), args["accountId"].(*string), args["poolId"].(*string), args["statuses"].([]model.BootstrapStatus), args["first"].(*int), args["after"].(*string)), true
+		return e.ComplexityRoot.Query.Bootstraps(childComplexity, args["tenantId"].(*string), args["accountId"].(*string), args["poolId"].(*string), args["statuses"].([]model.BootstrapStatus), args["waitReasons"].([]string), args["cleanups"].([]model.CleanupStatus), args["first"].(*int), args["after"].(*string)), true
 	case "Query.host":
 		if e.ComplexityRoot.Query.Host == nil {
 			break
@@ -2246,7 +2322,7 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 			return 0, false
 		}
 
-		return e.ComplexityRoot.Query.Orphans(childComplexity, args["tenantId"].(string), args["accountId"].(*string), args["first"].(*int), args["after"].(*string)), true
+		return e.ComplexityRoot.Query.Orphans(childComplexity, args["tenantId"].(*string), args["accountId"].(*string), args["first"].(*int), args["after"].(*string)), true
 	case "Query.planBootstrap":
 		if e.ComplexityRoot.Query.PlanBootstrap == nil {
 			break
@@ -2574,6 +2650,7 @@ func (e *executableSchema) Exec(ctx context.Context) graphql.ResponseHandler {
 			graphql.NewInputUnmarshaler("BootstrapMachineInput", ec.unmarshalInputBootstrapMachineInput),
 			graphql.NewInputUnmarshaler("CancelBootstrapInput", ec.unmarshalInputCancelBootstrapInput),
 			graphql.NewInputUnmarshaler("CheckProviderAccountInput", ec.unmarshalInputCheckProviderAccountInput),
+			graphql.NewInputUnmarshaler("CheckProviderConfigInput", ec.unmarshalInputCheckProviderConfigInput),
 			graphql.NewInputUnmarshaler("CreateApiTokenInput", ec.unmarshalInputCreateApiTokenInput),
 			graphql.NewInputUnmarshaler("CreatePoolInput", ec.unmarshalInputCreatePoolInput),
 			graphql.NewInputUnmarshaler("CreateProviderAccountInput", ec.unmarshalInputCreateProviderAccountInput),
@@ -2921,17 +2998,22 @@ input AuditEventFilter {
   ): Bootstrap
   """
   The tenant's bootstraps that the caller may read, newest first. Needs compute:providers:read on the tenant, or on single accounts:
-  then just theirs. With ` + "`" + `accountId` + "`" + ` it is needed on that account.
+  then just theirs. With ` + "`" + `accountId` + "`" + ` it is needed on that account, and without ` + "`" + `tenantId` + "`" + ` on the fleet. What waits for a person is found by
+  ` + "`" + `waitReasons: ["CLAIM_UNCERTAIN"]` + "`" + ` and by ` + "`" + `cleanups: [BLOCKED]` + "`" + `.
   """
   bootstraps(
-    "The tenant that owns them."
-    tenantId: ID!
-    "Only runs through this account."
+    "The tenant that owns them; null for those of all tenants."
+    tenantId: ID
+    "Only runs through this account. It takes ` + "`" + `tenantId` + "`" + `."
     accountId: ID
     "Only runs into this pool."
     poolId: ID
     "Only runs in one of these states."
     statuses: [BootstrapStatus!]
+    "Only runs that wait for one of these: ` + "`" + `^[A-Z][A-Z_]{0,63}$` + "`" + `, as in ` + "`" + `waitReason` + "`" + `."
+    waitReasons: [String!]
+    "Only runs of whose machine this becomes."
+    cleanups: [CleanupStatus!]
     "How many at most, 1 to 100."
     first: Int = 50
     "The ` + "`" + `endCursor` + "`" + ` of the page before."
@@ -2939,7 +3021,7 @@ input AuditEventFilter {
   ): BootstrapConnection
   """
   What a bootstrap with these arguments would do, without doing it: its price, what it wipes, how long it is likely to take, and what stands in its
-  way. It calls the provider and changes nothing. Needs compute:providers:manage on the account.
+  way. It calls the provider and changes nothing, here or there. Needs compute:providers:manage on the account.
   """
   planBootstrap(
     "The tenant that owns account and pool."
@@ -2955,12 +3037,13 @@ input AuditEventFilter {
   ): BootstrapPlan
   """
   Machines that the sweep found without an owner, on either side: at the provider without a run or host of ours, or ours without a machine at
-  the provider. Newest first. Needs compute:providers:read on the tenant, or on single accounts: then just theirs.
+  the provider. Newest first. Needs compute:providers:read on the tenant, or on single accounts: then just theirs. Without ` + "`" + `tenantId` + "`" + ` it is
+  needed on the fleet.
   """
   orphans(
-    "The tenant that owns the accounts."
-    tenantId: ID!
-    "Only those of this account."
+    "The tenant that owns the accounts; null for those of all tenants."
+    tenantId: ID
+    "Only those of this account. It takes ` + "`" + `tenantId` + "`" + `."
     accountId: ID
     "How many at most, 1 to 100."
     first: Int = 50
@@ -3049,6 +3132,26 @@ type Orphan {
   lastSeenAt: Time!
   "When it was released on a person's word, or was seen with an owner again; null while it is open."
   resolvedAt: Time
+  "What becomes of a person's word that the machine is to be given back; null before there is one."
+  release: OrphanRelease
+}
+
+"""
+A person's word that a machine without an owner is to be given back. It is under way until the orphan is resolved or the word is dropped.
+"""
+type OrphanRelease {
+  "When it was asked for."
+  requestedAt: Time!
+  "The subject who asked for it."
+  requestedBy: String!
+  "How often it was tried."
+  attempts: Int!
+  "What the provider said last; empty when all went well."
+  lastError: String!
+  "When it is tried next, at the latest; null when it is over."
+  nextTryAt: Time
+  "When it was dropped, since the provider has another machine of the id: releaseMachine can be asked anew. Null otherwise."
+  droppedAt: Time
 }
 
 """
@@ -3102,8 +3205,8 @@ type BootstrapClaim {
   "What the provider said last; empty when all went well."
   lastError: String!
   """
-  Machines of the account that no run or host of ours holds, for the person who resolves the claim: one of them may be the one. Asked live; empty unless
-  ` + "`" + `waitReason` + "`" + ` is CLAIM_UNCERTAIN.
+  Machines of the account that no run and no host has, and that carry no other order's operation id, for the person who resolves the claim: one
+  of them may be the one. Asked live; empty unless ` + "`" + `waitReason` + "`" + ` is CLAIM_UNCERTAIN.
   """
   candidates: [Machine!]
 }
@@ -3331,7 +3434,7 @@ input CancelBootstrapInput {
 }
 
 """
-The bootstrap, which fails with CANCELLED at its next step.
+The bootstrap, which fails with CANCELLED at its next step, or gives back what it kept for a retry.
 """
 type CancelBootstrapPayload {
   "The bootstrap."
@@ -3346,7 +3449,7 @@ input ResolveClaimInput {
   tenantId: ID!
   "The bootstrap's id."
   bootstrapId: ID!
-  "The order brought this machine."
+  "The order brought this machine, which the account lists."
   machineId: ID
   "True: the order brought nothing, and may be sent again."
   nothingOrdered: Boolean
@@ -3415,7 +3518,7 @@ extend type Mutation {
   """
   Gives a machine back to its provider that the sweep found without an owner. It costs the machine and what is on it. Needs
   compute:providers:manage on the account. NOT_FOUND when there is no such orphan, INVALID_STATE when it has an owner again or is not at the provider,
-  INVALID_INPUT when the machine is not the orphan's. Again it changes nothing.
+  INVALID_INPUT when the machine is not the orphan's. What becomes of it is the orphan's ` + "`" + `release` + "`" + `. Again it changes nothing, unless it was dropped.
   """
   releaseMachine(
     "Which machine to give back."
@@ -3432,9 +3535,9 @@ extend type Mutation {
     input: BootstrapMachineInput!
   ): BootstrapMachinePayload
   """
-  Cancels a bootstrap that is not final. What it ordered is given back; a machine that was named is left. Needs
-  compute:providers:manage on the account. Cancelling again changes nothing; NOT_FOUND when there is none, INVALID_STATE once it has
-  joined.
+  Cancels a bootstrap that is not final. What it ordered is given back; a machine that was named is left. One that failed and keeps
+  its machine for a retry gives that back now. Needs compute:providers:manage on the account. Cancelling again, or one that failed otherwise,
+  changes nothing; NOT_FOUND when there is none, INVALID_STATE once it has joined.
   """
   cancelBootstrap(
     "Which bootstrap to cancel."
@@ -3442,7 +3545,8 @@ extend type Mutation {
   ): CancelBootstrapPayload
   """
   Says what became of an order whose outcome is unknown. Needs compute:providers:manage on the account. NOT_FOUND when there is no
-  such bootstrap, INVALID_STATE unless it waits with CLAIM_UNCERTAIN, as the cleanup of one that failed may too.
+  such bootstrap, INVALID_STATE unless it waits with CLAIM_UNCERTAIN, as the cleanup of one that failed may too. A machine is looked up at the
+  provider, so its errors come too: INVALID_INPUT when the account does not list it or it carries another order's operation id.
   """
   resolveClaim(
     "What became of the order."
@@ -4136,7 +4240,8 @@ extend type Mutation {
   ): UpdateProviderAccountPayload
   """
   Deletes an account that nothing uses. Needs compute:providers:manage on the account. NOT_FOUND when there is none; INVALID_STATE
-  while a pool, an instance or a bootstrap that runs or still cleans up uses it: ` + "`" + `details.blockers` + "`" + ` lists up to 20 of them.
+  while a pool, an instance or a bootstrap that runs or still cleans up uses it, or a machine at the provider is an open orphan of it:
+  ` + "`" + `details.blockers` + "`" + ` lists up to 20 of them.
   """
   deleteProviderAccount(
     "Which account to delete."
@@ -4151,6 +4256,35 @@ extend type Mutation {
     "Which account to check."
     input: CheckProviderAccountInput!
   ): CheckProviderAccountPayload
+  """
+  Asks the provider whether it takes the credentials of a config that is not stored, by the cheapest read that it has. It changes nothing but the
+  audit log. Needs compute:providers:manage on the tenant. INVALID_INPUT as in createProviderAccount, RATE_LIMITED when too many calls wait. A
+  provider that refuses or cannot be reached is an answer, no error.
+  """
+  checkProviderConfig(
+    "Which config to check."
+    input: CheckProviderConfigInput!
+  ): CheckProviderConfigPayload
+}
+
+"""
+A config to try before an account is created or updated with it.
+"""
+input CheckProviderConfigInput {
+  "The tenant whose secrets the config refers to."
+  tenantId: ID!
+  "The name of a registered provider."
+  provider: String!
+  "The provider's settings, as its ` + "`" + `configSchema` + "`" + ` says; missing counts as ` + "`" + `{}` + "`" + `."
+  config: JSON
+}
+
+"""
+How the check ended.
+"""
+type CheckProviderConfigPayload {
+  "The answer."
+  check: ProviderAccountCheck!
 }
 
 """
@@ -4876,6 +5010,14 @@ func (ec *executionContext) childFields_CheckProviderAccountPayload(ctx context.
 	return nil, fmt.Errorf("no field named %q was found under type CheckProviderAccountPayload", field.Name)
 }
 
+func (ec *executionContext) childFields_CheckProviderConfigPayload(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+	switch field.Name {
+	case "check":
+		return ec.fieldContext_CheckProviderConfigPayload_check(ctx, field)
+	}
+	return nil, fmt.Errorf("no field named %q was found under type CheckProviderConfigPayload", field.Name)
+}
+
 func (ec *executionContext) childFields_CreateApiTokenPayload(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
 	switch field.Name {
 	case "apiToken":
@@ -5100,6 +5242,8 @@ func (ec *executionContext) childFields_Orphan(ctx context.Context, field graphq
 		return ec.fieldContext_Orphan_lastSeenAt(ctx, field)
 	case "resolvedAt":
 		return ec.fieldContext_Orphan_resolvedAt(ctx, field)
+	case "release":
+		return ec.fieldContext_Orphan_release(ctx, field)
 	}
 	return nil, fmt.Errorf("no field named %q was found under type Orphan", field.Name)
 }
@@ -5124,6 +5268,24 @@ func (ec *executionContext) childFields_OrphanEdge(ctx context.Context, field gr
 		return ec.fieldContext_OrphanEdge_node(ctx, field)
 	}
 	return nil, fmt.Errorf("no field named %q was found under type OrphanEdge", field.Name)
+}
+
+func (ec *executionContext) childFields_OrphanRelease(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+	switch field.Name {
+	case "requestedAt":
+		return ec.fieldContext_OrphanRelease_requestedAt(ctx, field)
+	case "requestedBy":
+		return ec.fieldContext_OrphanRelease_requestedBy(ctx, field)
+	case "attempts":
+		return ec.fieldContext_OrphanRelease_attempts(ctx, field)
+	case "lastError":
+		return ec.fieldContext_OrphanRelease_lastError(ctx, field)
+	case "nextTryAt":
+		return ec.fieldContext_OrphanRelease_nextTryAt(ctx, field)
+	case "droppedAt":
+		return ec.fieldContext_OrphanRelease_droppedAt(ctx, field)
+	}
+	return nil, fmt.Errorf("no field named %q was found under type OrphanRelease", field.Name)
 }
 
 func (ec *executionContext) childFields_PageInfo(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {

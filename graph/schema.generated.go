@@ -33,6 +33,7 @@ type MutationResolver interface {
 	UpdateProviderAccount(ctx context.Context, input model.UpdateProviderAccountInput) (*model.UpdateProviderAccountPayload, error)
 	DeleteProviderAccount(ctx context.Context, input model.DeleteProviderAccountInput) (*model.DeleteProviderAccountPayload, error)
 	CheckProviderAccount(ctx context.Context, input model.CheckProviderAccountInput) (*model.CheckProviderAccountPayload, error)
+	CheckProviderConfig(ctx context.Context, input model.CheckProviderConfigInput) (*model.CheckProviderConfigPayload, error)
 	PutSecret(ctx context.Context, input model.PutSecretInput) (*model.PutSecretPayload, error)
 	DeleteSecret(ctx context.Context, input model.DeleteSecretInput) (*model.DeleteSecretPayload, error)
 	GrantRole(ctx context.Context, input model.GrantRoleInput) (*model.GrantRolePayload, error)
@@ -45,9 +46,9 @@ type QueryResolver interface {
 	APITokens(ctx context.Context, tenantID *string, first *int, after *string) (*model.Connection[model.APIToken], error)
 	AuditEvents(ctx context.Context, tenantID *string, filter *model.AuditEventFilter, first *int, after *string) (*model.Connection[model.AuditEvent], error)
 	Bootstrap(ctx context.Context, tenantID string, bootstrapID string) (*model.Bootstrap, error)
-	Bootstraps(ctx context.Context, tenantID string, accountID *string, poolID *string, statuses []model.BootstrapStatus, first *int, after *string) (*model.Connection[model.Bootstrap], error)
+	Bootstraps(ctx context.Context, tenantID *string, accountID *string, poolID *string, statuses []model.BootstrapStatus, waitReasons []string, cleanups []model.CleanupStatus, first *int, after *string) (*model.Connection[model.Bootstrap], error)
 	PlanBootstrap(ctx context.Context, tenantID string, accountID string, poolID string, machineID *string, offerID *string) (*model.BootstrapPlan, error)
-	Orphans(ctx context.Context, tenantID string, accountID *string, first *int, after *string) (*model.Connection[model.Orphan], error)
+	Orphans(ctx context.Context, tenantID *string, accountID *string, first *int, after *string) (*model.Connection[model.Orphan], error)
 	Host(ctx context.Context, tenantID string, hostID string) (*model.Host, error)
 	Pool(ctx context.Context, tenantID string, poolID string) (*model.Pool, error)
 	Pools(ctx context.Context, tenantID string, includeArchived *bool, first *int, after *string) (*model.Connection[model.Pool], error)
@@ -117,6 +118,20 @@ func (ec *executionContext) field_Mutation_checkProviderAccount_args(ctx context
 	arg0, err := graphql.ProcessArgField(ctx, rawArgs, "input",
 		func(ctx context.Context, v any) (model.CheckProviderAccountInput, error) {
 			return ec.unmarshalNCheckProviderAccountInput2betterᚋcomputeᚋmodelᚐCheckProviderAccountInput(ctx, v)
+		})
+	if err != nil {
+		return nil, err
+	}
+	args["input"] = arg0
+	return args, nil
+}
+
+func (ec *executionContext) field_Mutation_checkProviderConfig_args(ctx context.Context, rawArgs map[string]any) (map[string]any, error) {
+	var err error
+	args := map[string]any{}
+	arg0, err := graphql.ProcessArgField(ctx, rawArgs, "input",
+		func(ctx context.Context, v any) (model.CheckProviderConfigInput, error) {
+			return ec.unmarshalNCheckProviderConfigInput2betterᚋcomputeᚋmodelᚐCheckProviderConfigInput(ctx, v)
 		})
 	if err != nil {
 		return nil, err
@@ -457,8 +472,8 @@ func (ec *executionContext) field_Query_bootstraps_args(ctx context.Context, raw
 	var err error
 	args := map[string]any{}
 	arg0, err := graphql.ProcessArgField(ctx, rawArgs, "tenantId",
-		func(ctx context.Context, v any) (string, error) {
-			return ec.unmarshalNID2string(ctx, v)
+		func(ctx context.Context, v any) (*string, error) {
+			return ec.unmarshalOID2ᚖstring(ctx, v)
 		})
 	if err != nil {
 		return nil, err
@@ -488,22 +503,38 @@ func (ec *executionContext) field_Query_bootstraps_args(ctx context.Context, raw
 		return nil, err
 	}
 	args["statuses"] = arg3
-	arg4, err := graphql.ProcessArgField(ctx, rawArgs, "first",
+	arg4, err := graphql.ProcessArgField(ctx, rawArgs, "waitReasons",
+		func(ctx context.Context, v any) ([]string, error) {
+			return ec.unmarshalOString2ᚕstringᚄ(ctx, v)
+		})
+	if err != nil {
+		return nil, err
+	}
+	args["waitReasons"] = arg4
+	arg5, err := graphql.ProcessArgField(ctx, rawArgs, "cleanups",
+		func(ctx context.Context, v any) ([]model.CleanupStatus, error) {
+			return ec.unmarshalOCleanupStatus2ᚕbetterᚋcomputeᚋmodelᚐCleanupStatusᚄ(ctx, v)
+		})
+	if err != nil {
+		return nil, err
+	}
+	args["cleanups"] = arg5
+	arg6, err := graphql.ProcessArgField(ctx, rawArgs, "first",
 		func(ctx context.Context, v any) (*int, error) {
 			return ec.unmarshalOInt2ᚖint(ctx, v)
 		})
 	if err != nil {
 		return nil, err
 	}
-	args["first"] = arg4
-	arg5, err := graphql.ProcessArgField(ctx, rawArgs, "after",
+	args["first"] = arg6
+	arg7, err := graphql.ProcessArgField(ctx, rawArgs, "after",
 		func(ctx context.Context, v any) (*string, error) {
 			return ec.unmarshalOString2ᚖstring(ctx, v)
 		})
 	if err != nil {
 		return nil, err
 	}
-	args["after"] = arg5
+	args["after"] = arg7
 	return args, nil
 }
 
@@ -577,8 +608,8 @@ func (ec *executionContext) field_Query_orphans_args(ctx context.Context, rawArg
 	var err error
 	args := map[string]any{}
 	arg0, err := graphql.ProcessArgField(ctx, rawArgs, "tenantId",
-		func(ctx context.Context, v any) (string, error) {
-			return ec.unmarshalNID2string(ctx, v)
+		func(ctx context.Context, v any) (*string, error) {
+			return ec.unmarshalOID2ᚖstring(ctx, v)
 		})
 	if err != nil {
 		return nil, err
@@ -1487,6 +1518,50 @@ func (ec *executionContext) fieldContext_Mutation_checkProviderAccount(ctx conte
 	return fc, nil
 }
 
+func (ec *executionContext) _Mutation_checkProviderConfig(ctx context.Context, field graphql.CollectedField) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Mutation_checkProviderConfig(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			fc := graphql.GetFieldContext(ctx)
+			return ec.Resolvers.Mutation().CheckProviderConfig(ctx, fc.Args["input"].(model.CheckProviderConfigInput))
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v *model.CheckProviderConfigPayload) graphql.Marshaler {
+			return ec.marshalOCheckProviderConfigPayload2ᚖbetterᚋcomputeᚋmodelᚐCheckProviderConfigPayload(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_Mutation_checkProviderConfig(ctx context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "Mutation",
+		Field:      field,
+		IsMethod:   true,
+		IsResolver: true,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.childFields_CheckProviderConfigPayload(ctx, field)
+		},
+	}
+	defer func() {
+		if r := recover(); r != nil {
+			err = ec.Recover(ctx, r)
+			ec.Error(ctx, err)
+		}
+	}()
+	ctx = graphql.WithFieldContext(ctx, fc)
+	if fc.Args, err = ec.field_Mutation_checkProviderConfig_args(ctx, field.ArgumentMap(ec.Variables)); err != nil {
+		ec.Error(ctx, err)
+		return fc, err
+	}
+	return fc, nil
+}
+
 func (ec *executionContext) _Mutation_putSecret(ctx context.Context, field graphql.CollectedField) (ret graphql.Marshaler) {
 	return graphql.ResolveField(
 		ctx,
@@ -2029,7 +2104,7 @@ func (ec *executionContext) _Query_bootstraps(ctx context.Context, field graphql
 		},
 		func(ctx context.Context) (any, error) {
 			fc := graphql.GetFieldContext(ctx)
-			return ec.Resolvers.Query().Bootstraps(ctx, fc.Args["tenantId"].(string), fc.Args["accountId"].(*string), fc.Args["poolId"].(*string), fc.Args["statuses"].([]model.BootstrapStatus), fc.Args["first"].(*int), fc.Args["after"].(*string))
+			return ec.Resolvers.Query().Bootstraps(ctx, fc.Args["tenantId"].(*string), fc.Args["accountId"].(*string), fc.Args["poolId"].(*string), fc.Args["statuses"].([]model.BootstrapStatus), fc.Args["waitReasons"].([]string), fc.Args["cleanups"].([]model.CleanupStatus), fc.Args["first"].(*int), fc.Args["after"].(*string))
 		},
 		nil,
 		func(ctx context.Context, selections ast.SelectionSet, v *model.Connection[model.Bootstrap]) graphql.Marshaler {
@@ -2117,7 +2192,7 @@ func (ec *executionContext) _Query_orphans(ctx context.Context, field graphql.Co
 		},
 		func(ctx context.Context) (any, error) {
 			fc := graphql.GetFieldContext(ctx)
-			return ec.Resolvers.Query().Orphans(ctx, fc.Args["tenantId"].(string), fc.Args["accountId"].(*string), fc.Args["first"].(*int), fc.Args["after"].(*string))
+			return ec.Resolvers.Query().Orphans(ctx, fc.Args["tenantId"].(*string), fc.Args["accountId"].(*string), fc.Args["first"].(*int), fc.Args["after"].(*string))
 		},
 		nil,
 		func(ctx context.Context, selections ast.SelectionSet, v *model.Connection[model.Orphan]) graphql.Marshaler {
@@ -2917,6 +2992,13 @@ func (ec *executionContext) _Mutation(ctx context.Context, sel ast.SelectionSet)
 		case "checkProviderAccount":
 			out.Values[i] = ec.OperationContext.RootResolverMiddleware(innerCtx, func(ctx context.Context) (res graphql.Marshaler) {
 				return ec._Mutation_checkProviderAccount(ctx, field)
+			})
+			if out.Values[i] == graphql.RequiredNull {
+				out.Invalids++
+			}
+		case "checkProviderConfig":
+			out.Values[i] = ec.OperationContext.RootResolverMiddleware(innerCtx, func(ctx context.Context) (res graphql.Marshaler) {
+				return ec._Mutation_checkProviderConfig(ctx, field)
 			})
 			if out.Values[i] == graphql.RequiredNull {
 				out.Invalids++

@@ -35,6 +35,11 @@ const (
 	CleanupBlocked   CleanupStatus = "blocked"
 )
 
+// CleanupStatuses lists every state of cleaning up.
+func CleanupStatuses() []CleanupStatus {
+	return []CleanupStatus{CleanupNone, CleanupPending, CleanupReleasing, CleanupReleased, CleanupKept, CleanupBlocked}
+}
+
 // FailureReason is why a run failed: a code, in upper case in every transport.
 type FailureReason string
 
@@ -159,6 +164,24 @@ type Orphan struct {
 	FirstSeenAt Time       `bun:"first_seen_at" json:"firstSeenAt"`
 	LastSeenAt  Time       `bun:"last_seen_at" json:"lastSeenAt"`
 	ResolvedAt  *Time      `bun:"resolved_at" json:"resolvedAt"`
+
+	ReleaseAskedAt   *Time  `bun:"release_asked_at" json:"-"`
+	ReleaseAskedBy   string `bun:"release_asked_by" json:"-"`
+	ReleaseAt        *Time  `bun:"release_at" json:"-"`
+	ReleaseAttempt   int    `bun:"release_attempt" json:"-"`
+	ReleaseError     string `bun:"release_error" json:"-"`
+	ReleaseDroppedAt *Time  `bun:"release_dropped_at" json:"-"`
+}
+
+// Release is a person's word that the machine is to be given back; nil before there is one.
+func (o *Orphan) Release() *OrphanRelease {
+	if o.ReleaseAskedAt == nil {
+		return nil
+	}
+	return &OrphanRelease{
+		RequestedAt: *o.ReleaseAskedAt, RequestedBy: o.ReleaseAskedBy, Attempts: o.ReleaseAttempt, LastError: o.ReleaseError,
+		NextTryAt: o.ReleaseAt, DroppedAt: o.ReleaseDroppedAt,
+	}
 }
 
 // OrphanConnection is a page of orphans.

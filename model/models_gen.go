@@ -99,7 +99,7 @@ type CancelBootstrapInput struct {
 	BootstrapID string `json:"bootstrapId"`
 }
 
-// The bootstrap, which fails with CANCELLED at its next step.
+// The bootstrap, which fails with CANCELLED at its next step, or gives back what it kept for a retry.
 type CancelBootstrapPayload struct {
 	// The bootstrap.
 	Bootstrap *Bootstrap `json:"bootstrap"`
@@ -117,6 +117,22 @@ type CheckProviderAccountInput struct {
 type CheckProviderAccountPayload struct {
 	// The account; its `check` is the answer.
 	ProviderAccount *ProviderAccount `json:"providerAccount"`
+}
+
+// A config to try before an account is created or updated with it.
+type CheckProviderConfigInput struct {
+	// The tenant whose secrets the config refers to.
+	TenantID string `json:"tenantId"`
+	// The name of a registered provider.
+	Provider string `json:"provider"`
+	// The provider's settings, as its `configSchema` says; missing counts as `{}`.
+	Config JSON `json:"config,omitempty"`
+}
+
+// How the check ended.
+type CheckProviderConfigPayload struct {
+	// The answer.
+	Check *ProviderAccountCheck `json:"check"`
 }
 
 // Which API token to make.
@@ -278,6 +294,22 @@ type OfferQuery struct {
 	MinMemoryGiB *int `json:"minMemoryGiB,omitempty"`
 }
 
+// A person's word that a machine without an owner is to be given back. It is under way until the orphan is resolved or the word is dropped.
+type OrphanRelease struct {
+	// When it was asked for.
+	RequestedAt Time `json:"requestedAt"`
+	// The subject who asked for it.
+	RequestedBy string `json:"requestedBy"`
+	// How often it was tried.
+	Attempts int `json:"attempts"`
+	// What the provider said last; empty when all went well.
+	LastError string `json:"lastError"`
+	// When it is tried next, at the latest; null when it is over.
+	NextTryAt *Time `json:"nextTryAt,omitempty"`
+	// When it was dropped, since the provider has another machine of the id: releaseMachine can be asked anew. Null otherwise.
+	DroppedAt *Time `json:"droppedAt,omitempty"`
+}
+
 // Which secret to write.
 type PutSecretInput struct {
 	// The tenant that owns it.
@@ -334,7 +366,7 @@ type ResolveClaimInput struct {
 	TenantID string `json:"tenantId"`
 	// The bootstrap's id.
 	BootstrapID string `json:"bootstrapId"`
-	// The order brought this machine.
+	// The order brought this machine, which the account lists.
 	MachineID *string `json:"machineId,omitempty"`
 	// True: the order brought nothing, and may be sent again.
 	NothingOrdered *bool `json:"nothingOrdered,omitempty"`

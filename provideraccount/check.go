@@ -2,18 +2,24 @@ package provideraccount
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/uptrace/bun"
 
 	"better/compute/audit"
 	"better/compute/authz"
+	"better/compute/internal/input"
 	"better/compute/internal/problem"
 	"better/compute/model"
 	"better/compute/provider"
 )
 
-const checkAction = "checkProviderAccount"
+// Actions of checks in the audit log.
+const (
+	checkAction       = "checkProviderAccount"
+	checkConfigAction = "checkProviderConfig"
+)
 
 // Check asks the provider whether it takes the account's credentials, for a caller who holds compute:providers:manage on the account, and
 // keeps the answer with the account until its next update. It is the one call that goes out although the provider has refused before;
@@ -70,6 +76,63 @@ func (s *Service) check(ctx context.Context, account *model.ProviderAccount, sta
 	err = e.client.Check(ctx)
 	e.end(ctx, stamp, err)
 	return err
+}
+
+// CheckConfig asks the provider whether it takes the credentials of a config that no account has yet, for a caller who holds
+// compute:providers:manage on the tenant. Nothing of it is kept but that it was asked, in the audit log. UNAUTHENTICATED, INVALID_INPUT
+// as in Create, FORBIDDEN, or RATE_LIMITED when too many calls wait. That the provider refuses or cannot be reached is an answer and no
+// error. Each call asks anew.
+func (s *Service) CheckConfig(ctx context.Context, in model.CheckProviderConfigInput) (*model.ProviderAccountCheck, error) {
+	if _, err := s.authz.Authenticated(ctx); err != nil {
+		return nil, err
+	}
+	var issues problem.Issues
+	input.Tenant(&issues, in.TenantID)
+	checkProvider(&issues, in.Provider)
+	if err := issues.Err(); err != nil {
+		return nil, err
+	}
+	if err := s.authz.Check(ctx, model.ProvidersManage, authz.Tenant(in.TenantID)); err != nil {
+		return nil, err
+	}
+	config := configOrEmpty(in.Config)
+	if err := s.checkConfig(in.Provider, config); err != nil {
+		return nil, err
+	}
+	result, err := checkResult(in.Provider, s.try(ctx, &model.ProviderAccount{TenantID: in.TenantID, Provider: in.Provider, Config: config}))
+	if err != nil {
+		return nil, err
+	}
+	needs := authz.Need(model.ProvidersManage, authz.Tenant(in.TenantID))
+	err = s.authz.Holding(ctx, needs, func(ctx context.Context, tx bun.Tx) error {
+		if err := tx.NewRaw("SELECT clock_timestamp()").Scan(ctx, &result.At.Time); err != nil {
+			return fmt.Errorf("reading the time: %w", err)
+		}
+		return audit.Record(ctx, tx, audit.Entry{
+			TenantID: in.TenantID, Action: checkConfigAction, Object: authz.Tenant(in.TenantID).String(), Outcome: audit.Allowed,
+			Details: map[string]any{"provider": in.Provider, "ok": result.OK},
+		})
+	})
+	if err != nil {
+		return nil, err
+	}
+	return result, nil
+}
+
+// try makes the call with a client that is for it alone. The tenant's tries share the places of one account.
+func (s *Service) try(ctx context.Context, unsaved *model.ProviderAccount) error {
+	ctx, cancel := context.WithTimeout(ctx, s.limits.deadline)
+	defer cancel()
+	release, err := s.limits.take(ctx, &model.ProviderAccount{ID: "config of " + unsaved.TenantID, Provider: unsaved.Provider})
+	if err != nil {
+		return err
+	}
+	defer release()
+	client, err := s.clients.open(ctx, unsaved)
+	if err != nil {
+		return err
+	}
+	return errors.Join(client.Check(ctx), client.Close())
 }
 
 // checkResult is what is kept of a provider's answer; the time is the database's. What is not the provider's doing is an error.

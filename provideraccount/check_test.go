@@ -30,6 +30,53 @@ func TestCheckChecks(t *testing.T) {
 	}
 }
 
+// A config is tried as it would be stored, and nothing stays of it.
+func TestCheckConfig(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.create(t, "main")
+	in := func(config string) model.CheckProviderConfigInput {
+		return model.CheckProviderConfigInput{TenantID: "t1", Provider: "sim", Config: model.JSON(config)}
+	}
+	_, err := b.CheckConfig(t.Context(), in(`{}`))
+	wantCode(t, err, problem.Unauthenticated)
+	_, err = b.CheckConfig(as(t.Context(), "user:viewer"), in(`{}`))
+	wantCode(t, err, problem.Forbidden)
+	_, err = b.CheckConfig(admin(t), model.CheckProviderConfigInput{TenantID: "!", Provider: "!"})
+	wantIssues(t, err, "tenantId", "provider")
+	_, err = b.CheckConfig(admin(t), model.CheckProviderConfigInput{TenantID: "t1", Provider: "nobody"})
+	wantIssues(t, err, "provider")
+	_, err = b.CheckConfig(admin(t), in(`{"apiToken": "in clear"}`))
+	wantCode(t, err, problem.InvalidInput)
+	if _, _, calls := b.cloud.counts(); calls != 0 {
+		t.Errorf("refused checks made %d calls", calls)
+	}
+	accounts := b.count(t, `SELECT sum(version) FROM provider_accounts WHERE refused_at IS NULL`)
+	asked := 0
+	for _, class := range []provider.Class{provider.Auth, provider.Forbidden, provider.Unavailable, provider.SecretUnresolved} {
+		b.cloud.check = func(_ context.Context, a provider.Account) error {
+			if asked++; string(a.Config) != `{}` {
+				t.Errorf("checked %s", a.Config)
+			}
+			return provider.Errorf(class, "No.")
+		}
+		got, err := b.CheckConfig(admin(t), in(`{}`))
+		if err != nil || got.OK || got.Reason == nil || got.Message != "sim: No." || got.At.IsZero() {
+			t.Errorf("%s: %+v, %v", class, got, err)
+		}
+	}
+	b.cloud.check = func(context.Context, provider.Account) error { return nil }
+	if got, err := b.CheckConfig(admin(t), in(``)); err != nil || !got.OK || got.Reason != nil {
+		t.Errorf("%+v, %v", got, err)
+	}
+	if now := b.count(t, `SELECT sum(version) FROM provider_accounts WHERE refused_at IS NULL`); now != accounts || asked != 4 {
+		t.Errorf("%d calls changed accounts: %d, were %d", asked, now, accounts)
+	}
+	if n := b.count(t, `SELECT count(*) FROM audit_log WHERE action = 'checkProviderConfig' AND outcome = 'allowed' AND object = 'compute-tenant/t1'`); n != 5 {
+		t.Errorf("%d checks are in the audit log, want 5", n)
+	}
+}
+
 // The answer stays with the account, in every replica, until an update; each check is in the audit log.
 func TestCheckIsKept(t *testing.T) {
 	t.Parallel()

@@ -56,9 +56,10 @@ func (r *queryResolver) Bootstrap(ctx context.Context, tenantID string, bootstra
 	return r.Resolver.Bootstraps.Get(ctx, tenantID, bootstrapID)
 }
 
-func (r *queryResolver) Bootstraps(ctx context.Context, tenantID string, accountID *string, poolID *string, statuses []model.BootstrapStatus, first *int, after *string) (*model.Connection[model.Bootstrap], error) {
+func (r *queryResolver) Bootstraps(ctx context.Context, tenantID *string, accountID *string, poolID *string, statuses []model.BootstrapStatus, waitReasons []string, cleanups []model.CleanupStatus, first *int, after *string) (*model.Connection[model.Bootstrap], error) {
 	page, err := r.Resolver.Bootstraps.Page(ctx, bootstrap.PageQuery{
-		TenantID: tenantID, AccountID: accountID, PoolID: poolID, Statuses: statuses, First: first, After: after,
+		TenantID: tenantID, AccountID: accountID, PoolID: poolID, Statuses: statuses, WaitReasons: waitReasons, Cleanups: cleanups,
+		First: first, After: after,
 	})
 	if err != nil {
 		return nil, err
@@ -73,7 +74,7 @@ func (r *queryResolver) PlanBootstrap(ctx context.Context, tenantID string, acco
 	})
 }
 
-func (r *queryResolver) Orphans(ctx context.Context, tenantID string, accountID *string, first *int, after *string) (*model.Connection[model.Orphan], error) {
+func (r *queryResolver) Orphans(ctx context.Context, tenantID *string, accountID *string, first *int, after *string) (*model.Connection[model.Orphan], error) {
 	return r.Resolver.Bootstraps.Orphans(ctx, bootstrap.OrphansInput{TenantID: tenantID, AccountID: accountID, First: first, After: after})
 }
 

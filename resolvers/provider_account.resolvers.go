@@ -32,6 +32,14 @@ func (r *mutationResolver) CheckProviderAccount(ctx context.Context, input model
 	return &model.CheckProviderAccountPayload{ProviderAccount: account}, nil
 }
 
+func (r *mutationResolver) CheckProviderConfig(ctx context.Context, input model.CheckProviderConfigInput) (*model.CheckProviderConfigPayload, error) {
+	check, err := r.Accounts.CheckConfig(ctx, input)
+	if err != nil {
+		return nil, err
+	}
+	return &model.CheckProviderConfigPayload{Check: check}, nil
+}
+
 func (r *providerAccountResolver) Provider(ctx context.Context, obj *model.ProviderAccount) (*model.Provider, error) {
 	return r.Accounts.Provider(obj.Provider), nil
 }

@@ -4,7 +4,7 @@ import plugin from '@graphql-eslint/eslint-plugin';
 // Types that are no objects of ours with an id of their own: facts that a provider states, and values that belong to something else.
 const values = [
   'BootstrapClaim', 'BootstrapFailure', 'BootstrapPlan', 'BootstrapPrecondition', 'BootstrapStatusChange',
-  'BootstrapTransition', 'Disk', 'Gpu', 'Machine', 'Offer', 'Price', 'Provider', 'ProviderAccountCheck',
+  'BootstrapTransition', 'Disk', 'Gpu', 'Machine', 'Offer', 'OrphanRelease', 'Price', 'Provider', 'ProviderAccountCheck',
   'ProviderCapabilities', 'Role', 'RoleBinding', 'Secret', 'Server', 'Viewer',
 ];
 

@@ -351,7 +351,7 @@ export type RemoveHostInput = {
 export type ResolveClaimInput = {
   /** The bootstrap's id. */
   bootstrapId: string;
-  /** The order brought this machine. */
+  /** The order brought this machine, which the account lists. */
   machineId?: string | null | undefined;
   /** True: the order brought nothing, and may be sent again. */
   nothingOrdered?: boolean | null | undefined;
