@@ -50,14 +50,18 @@ type Inventory interface {
 	Drop(ctx context.Context, operationID string) error
 }
 
+// MachineFree is the status of a machine that Order would take.
+const MachineFree = "free"
+
 // Client speaks to a provider for one version of one account. Every method is safe for concurrent use, returns when ctx
 // ends, and reports failures as *Error.
 type Client interface {
-	// Check makes the cheapest authorized read.
+	// Check makes the cheapest authorized read. Where the claim mode is local that is a login on the machines.
 	Check(ctx context.Context) error
 	// Offers lists every offer, unfiltered and in any order.
 	Offers(ctx context.Context) ([]*model.Offer, error)
-	// Machines lists every machine of the account, in any order.
+	// Machines lists every machine of the account, in any order. Where the claim mode is local it is that of Order, and those that
+	// can be had have the status MachineFree.
 	Machines(ctx context.Context) ([]*model.Machine, error)
 	Close() error
 }

@@ -13,12 +13,21 @@ import (
 
 func TestConformance(t *testing.T) {
 	t.Parallel()
-	hosts := netns.Hosts(t, 2)
-	// Four machines that one can order, though nobody is at home, and one that runs.
+	hosts := netns.Hosts(t, 6)
+	var keys string
+	for _, h := range hosts[:2] {
+		keys += h.Run("cat /etc/ssh/netns_authorized_keys")
+	}
+	for _, h := range hosts[2:] {
+		h.Write("/etc/ssh/netns_authorized_keys", keys)
+	}
+	// Four machines that one can order, and one that is named.
 	rack := func(h *netns.Host) *account {
 		a := accountOn(h)
-		for n := range 4 {
-			a.machines = append(a.machines, box("stock-"+string(rune('a'+n)), n+1, map[string]any{"address": h.Address.String(), "port": 1}))
+		for n, h := range hosts[2:] {
+			a.machines = append(a.machines, box("stock-"+string(rune('a'+n)), n+1, map[string]any{
+				"address": h.Address.String(), "hostFingerprint": h.Fingerprint,
+			}))
 		}
 		return a
 	}
@@ -61,7 +70,7 @@ func TestConformance(t *testing.T) {
 		ThreePages: never(noAPI), EmptyLastPage: never(noAPI), RepeatedPage: never(noAPI), ExtraFields: never(noAPI),
 		MissingPrice: plain,
 		UnknownGPU: on(hosts[0], func(a *account, _ *providertest.Account) {
-			a.machines = append(a.machines, box("gpu", 9, map[string]any{"hardware": map[string]any{"gpu": map[string]any{"model": "Frobnicator 9"}}}))
+			a.machines[1]["hardware"] = map[string]any{"gpu": map[string]any{"model": "Frobnicator 9"}}
 		}),
 		OddIDs:     never("the config's schema lets no odd id in"),
 		AnswerLost: never(noAPI), OrderFails: never(noAPI), HalfAnswer: never(noAPI),

@@ -7,7 +7,7 @@ import (
 
 // Hasten makes a driver give up on a silent machine after idle, and on a method after call.
 func (d *Driver) Hasten(dial, idle, call time.Duration) {
-	d.limits = limits{dial: dial, idle: idle, call: call, install: call, cleanup: call}
+	d.limits = limits{dial: dial, idle: idle, check: call, call: call, install: call, cleanup: call}
 }
 
 // Compose shows a script as it is sent.

@@ -33,7 +33,7 @@ func (c *client) Install(ctx context.Context, machineID string, payload provider
 		if err != nil {
 			return err
 		}
-		variables, err := c.installVariables(payload)
+		variables, err := installVariables(c.account.ID, payload)
 		if err != nil {
 			return err
 		}
@@ -124,14 +124,14 @@ func (c *countingReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-func (c *client) installVariables(payload provider.Payload) (map[string]string, error) {
+func installVariables(accountID string, payload provider.Payload) (map[string]string, error) {
 	config, err := json.Marshal(map[string]string{
 		"server": payload.JoinURL, "caPin": payload.CAPin, "tokenFile": tokenFile, "stateDir": stateDir, "root": "/",
 	})
 	if err != nil {
 		return nil, fmt.Errorf("encoding the agent's configuration: %w", err)
 	}
-	variables := map[string]string{"config": string(config), "token": payload.Token, "mark": c.mark(payload.Generation)}
+	variables := map[string]string{"config": string(config), "token": payload.Token, "mark": mark(accountID, payload.Generation)}
 	for name, file := range map[string]string{"unit_text": "bcd.service", "init_text": "bcd.init"} {
 		text, err := scripts.ReadFile("scripts/" + file)
 		if err != nil {
@@ -143,7 +143,7 @@ func (c *client) installVariables(payload provider.Payload) (map[string]string, 
 }
 
 // mark is left on the machine to tell one install from the next, and our installs from another account's.
-func (c *client) mark(generation int) string { return c.account.ID + " " + installRef(generation) }
+func mark(accountID string, generation int) string { return accountID + " " + installRef(generation) }
 
 // InstallStatus looks whether the agent runs. NotFound when the machine carries another install than the one that is asked for.
 func (c *client) InstallStatus(ctx context.Context, machineID, ref string) (*provider.InstallStatus, error) {

@@ -109,7 +109,7 @@ func (c *client) Machines(ctx context.Context) ([]*model.Machine, error) {
 	}
 	machines := make([]*model.Machine, len(c.machines))
 	for i, m := range c.machines {
-		status, offer := "free", m.offerID()
+		status, offer := provider.MachineFree, m.offerID()
 		if taken[m.ID] {
 			status = "taken"
 		}

@@ -36,6 +36,7 @@ type Options struct {
 type limits struct {
 	dial    time.Duration // to connect
 	idle    time.Duration // without one byte from the machine
+	check   time.Duration // for one login of Check
 	call    time.Duration // for one method
 	install time.Duration // for Install, which copies the agent
 	cleanup time.Duration // for stopping an agent on a machine that is given back
@@ -53,7 +54,7 @@ func New(options Options) *Driver {
 		options.Now = time.Now
 	}
 	return &Driver{options: options, limits: limits{
-		dial: 10 * time.Second, idle: 20 * time.Second, call: time.Minute, install: 2 * time.Minute, cleanup: 30 * time.Second,
+		dial: 10 * time.Second, idle: 20 * time.Second, check: 10 * time.Second, call: time.Minute, install: 2 * time.Minute, cleanup: 30 * time.Second,
 	}}
 }
 
@@ -119,19 +120,6 @@ var _ interface {
 
 // Close does nothing: no connection outlives its call.
 func (c *client) Close() error { return nil }
-
-// Check resolves and reads every private key. It reaches no machine, since one that is down is no fault of the account's.
-func (c *client) Check(ctx context.Context) error {
-	if err := givenUp(ctx); err != nil {
-		return err
-	}
-	for _, m := range c.oneForEachKey() {
-		if _, err := c.signer(ctx, m); err != nil {
-			return err
-		}
-	}
-	return nil
-}
 
 // someKey fails when none of the private keys can be had: such an account has nothing to offer.
 func (c *client) someKey(ctx context.Context) error {
