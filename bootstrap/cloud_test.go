@@ -125,7 +125,7 @@ func (c *client) Check(ctx context.Context) error { return c.do(ctx, "check", fu
 func (c *client) Machines(ctx context.Context) (all []*model.Machine, err error) {
 	err = c.do(ctx, "machines", func() {
 		for _, box := range c.boxes {
-			all = append(all, &model.Machine{ID: box, Kind: model.Metal})
+			all = append(all, &model.Machine{ID: box, Kind: model.Metal, Status: provider.MachineFree, OfferID: new("small")})
 		}
 		for _, m := range c.machines {
 			if !m.hidden && !m.released {

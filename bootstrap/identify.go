@@ -16,9 +16,13 @@ import (
 type machine = provider.Identity
 
 func (w *work) bootstrapper() (provider.Bootstrapper, error) {
-	b, ok := w.client.(provider.Bootstrapper)
+	return bootstrapper(w.client, w.account)
+}
+
+func bootstrapper(c provider.Client, account *model.ProviderAccount) (provider.Bootstrapper, error) {
+	b, ok := c.(provider.Bootstrapper)
 	if !ok {
-		return nil, fmt.Errorf("the client of %s is no Bootstrapper although its manifest says so", w.account.Provider)
+		return nil, fmt.Errorf("the client of %s is no Bootstrapper although its manifest says so", account.Provider)
 	}
 	return b, nil
 }

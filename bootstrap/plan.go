@@ -134,8 +134,12 @@ func codeOf(err error) string {
 		return red.code
 	}
 	class := classed(err).Class
-	if class == provider.Auth || class == provider.Forbidden {
+	switch class {
+	case provider.Auth, provider.Forbidden:
 		return string(model.CredentialsRejected)
+	case provider.SSHUnreachable: // which a run waits over, and fails for in the end
+		return string(model.SSHUnreachable)
+	default:
 	}
 	if reason, ends := reasons[class]; ends {
 		return string(reason)
@@ -186,9 +190,44 @@ func (i *inspection) pool(ctx context.Context) (string, error) {
 }
 
 func (i *inspection) credentials(ctx context.Context) (string, error) {
+	if i.manifest.Capabilities.ClaimMode == model.ClaimLocal {
+		return i.login(ctx)
+	}
 	return "The provider takes the account's credentials.", i.Accounts.Live(ctx, i.account, func(ctx context.Context, c provider.Client) error {
 		return c.Check(ctx)
 	})
+}
+
+// login reaches the machine that the bootstrap would be of. Where there is no provider it is the machines that judge the credentials, and
+// what is wrong with another one is no matter.
+func (i *inspection) login(ctx context.Context) (found string, err error) {
+	err = i.Accounts.Live(ctx, i.account, func(ctx context.Context, c provider.Client) error {
+		b, err := bootstrapper(c, i.account)
+		if err != nil {
+			return err
+		}
+		machines, err := c.Machines(ctx)
+		if err != nil {
+			return err
+		}
+		at := slices.IndexFunc(machines, i.takes)
+		if at < 0 {
+			found = "No machine is there that could judge the credentials."
+			return nil
+		}
+		found = "The machine takes the account's credentials."
+		_, err = b.Identify(ctx, machines[at].ID)
+		return err
+	})
+	return found, err
+}
+
+// takes reports whether the bootstrap would be of the machine, if of none before it.
+func (i *inspection) takes(m *model.Machine) bool {
+	if i.in.MachineID != nil {
+		return m.ID == *i.in.MachineID
+	}
+	return m.Status == provider.MachineFree && m.OfferID != nil && *m.OfferID == *i.in.OfferID
 }
 
 func (i *inspection) offer(ctx context.Context) (string, error) {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"fmt"
 	"strings"
 	"time"
 
@@ -180,9 +179,9 @@ func (s *Service) machineKey(ctx context.Context, account *model.ProviderAccount
 	if err != nil {
 		return "", err
 	}
-	b, ok := client.(provider.Bootstrapper)
-	if !ok {
-		return "", fmt.Errorf("the client of %s is no Bootstrapper although its manifest says so", account.Provider)
+	b, err := bootstrapper(client, account)
+	if err != nil {
+		return "", err
 	}
 	key, err := b.MachineKey(machineID)
 	if err != nil {
