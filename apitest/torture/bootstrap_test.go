@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"better/compute/apitest/harness"
 	"better/compute/provider/sim/cloud"
 )
 
@@ -64,6 +65,26 @@ type torment struct {
 	kinds          []string
 	started        int
 	starters, wait sync.WaitGroup
+	leave          func() // takes the person away
+}
+
+func newTorment(t testing.TB, seed uint64, tenants int, change ...func(*rig)) *torment {
+	t.Helper()
+	return &torment{rig: newRig(t, tenants, 2, change...), random: rand.New(rand.NewPCG(seed, 0)), kinds: slices.Sorted(maps.Keys(faults()))}
+}
+
+// settle waits until every run has come to its end, with the help of a person and without more faults. It says what became of them, and
+// how long that took.
+func (m *torment) settle() (j judgement, slowest time.Duration) {
+	m.t.Helper()
+	m.disarm()
+	m.starters.Wait()
+	lastFault := time.Now()
+	harness.Await(m.t, "every run is final", func() bool { return m.unfinished() == 0 || time.Since(lastFault) > settleIn })
+	slowest = time.Since(lastFault).Round(100 * time.Millisecond)
+	m.leave()
+	m.wait.Wait()
+	return m.judge(), slowest
 }
 
 // spoil has the cloud do one thing wrong, for the project's next such request.
@@ -139,6 +160,14 @@ func (m *torment) unfinished() int {
 	return m.count("SELECT count(*) FROM bootstraps WHERE live_account_id IS NOT NULL")
 }
 
+// bringPerson has a person there until the runs have settled.
+func (m *torment) bringPerson() {
+	ctx, leave := context.WithCancel(m.t.Context())
+	m.leave = leave
+	m.t.Cleanup(leave)
+	m.wait.Go(func() { m.person(ctx) })
+}
+
 // person does what only a person can: it has the credentials of an account checked once they work again.
 func (m *torment) person(ctx context.Context) {
 	for {
@@ -184,14 +213,14 @@ func (m *torment) record() map[way]map[string]int {
 		}
 		m.runs.Store(runID, a)
 		if w == cancelled {
-			await(m.t, "an order", func() bool {
+			harness.Await(m.t, "an order", func() bool {
 				return m.count("SELECT count(*) FROM bootstraps WHERE id = ? AND order_attempt_at IS NOT NULL", runID) == 1
 			})
 			if err := m.cancel(m.t.Context(), a, runID); err != nil {
 				m.t.Fatal(err)
 			}
 		}
-		await(m.t, "a run without a fault ends", func() bool { return m.unfinished() == 0 })
+		harness.Await(m.t, "a run without a fault ends", func() bool { return m.unfinished() == 0 })
 		text, err := os.ReadFile(path)
 		if err != nil {
 			m.t.Fatal(err)
@@ -236,14 +265,9 @@ func pointsOf(all []strike) int {
 // the cloud has one machine for each that joined and none for any other.
 func TestBootstraps(t *testing.T) {
 	kills, bootstraps, seed := number(t, "KILLS", 24), number(t, "BOOTSTRAPS", 48), seedOf(t)
-	m := &torment{
-		rig: newRig(t, max(3, bootstraps/1500), 2), random: rand.New(rand.NewPCG(seed, 0)), kinds: slices.Sorted(maps.Keys(faults())),
-	}
-	passed := m.record()
-	all := strikes(passed)
-	ctx, leave := context.WithCancel(t.Context())
-	defer leave()
-	m.wait.Go(func() { m.person(ctx) })
+	m := newTorment(t, seed, max(3, bootstraps/1500))
+	all := strikes(m.record())
+	m.bringPerson()
 	points, done, missed := map[string]bool{}, 0, map[strike]int{}
 	var order []int
 	for i := 0; done < kills && !t.Failed(); i++ {
@@ -269,25 +293,17 @@ func TestBootstraps(t *testing.T) {
 	for m.begun() < bootstraps && !t.Failed() {
 		m.begin(way(m.random.IntN(ways)))
 	}
-	m.disarm()
 	m.cloudCall(http.MethodDelete, "/v1/_faults", "", nil)
-	m.starters.Wait()
-	lastFault := time.Now()
-	await(t, "every run is final", func() bool { return m.unfinished() == 0 || time.Since(lastFault) > settleIn })
-	slowest := time.Since(lastFault)
-	leave()
-	m.wait.Wait()
-	j := m.judge()
-	verdict(t, seed, "points=%d/%d strikes=%d kills=%d bootstraps=%d joined=%d failed=%d faults=%d/%d double=%d orphans=%d lost=%d stuck=%d retold=%d slowest=%s",
-		len(points), pointsOf(all), len(all), done, j.runs, j.joined, j.failed, len(j.faults), len(m.kinds), j.double, j.orphans, j.lost, j.stuck, j.retold,
-		slowest.Round(100*time.Millisecond))
+	j, slowest := m.settle()
+	harness.Report(t, t.Name(), seed, "points=%d/%d strikes=%d kills=%d bootstraps=%d joined=%d failed=%d faults=%d/%d double=%d orphans=%d lost=%d stuck=%d retold=%d slowest=%s",
+		len(points), pointsOf(all), len(all), done, j.runs, j.joined, j.failed, len(j.faults), len(m.kinds), j.double, j.orphans, j.lost, j.stuck, j.retold, slowest)
 }
 
 // awaitDeath waits until a replica is dead; it starts more runs when those that are there do not pass the point.
 func (m *torment) awaitDeath(w way) bool {
 	again := time.Now().Add(2 * time.Second)
 	for deadline := time.Now().Add(15 * time.Second); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
-		if slices.ContainsFunc(m.replicas, func(p *replica) bool { return p.dead() }) {
+		if slices.ContainsFunc(m.replicas, func(p *replica) bool { return p.Dead() }) {
 			return true
 		}
 		if time.Now().After(again) {

@@ -1,18 +1,15 @@
 package torture
 
 import (
-	"context"
 	"encoding/json"
-	"maps"
-	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
-	"slices"
 	"strings"
 	"testing"
-	"time"
+
+	"better/compute/apitest/harness"
 )
 
 // clockOffset is what package time gets beside its own files: how many seconds the clock is off.
@@ -86,15 +83,10 @@ func TestClocks(t *testing.T) {
 			t.Fatalf("building a server with a wrong clock: %v\n%s", err, out)
 		}
 	}
-	m := &torment{
-		rig:    newRig(t, 3, 2, func(r *rig) { r.server, r.clocks = server, []string{"-600", "600"} }),
-		random: rand.New(rand.NewPCG(seed, 0)), kinds: slices.Sorted(maps.Keys(faults())),
-	}
+	m := newTorment(t, seed, 3, func(r *rig) { r.server, r.clocks = server, []string{"-600", "600"} })
 	m.exec(witness)
 	all := strikes(m.record())
-	ctx, leave := context.WithCancel(t.Context())
-	defer leave()
-	m.wait.Go(func() { m.person(ctx) })
+	m.bringPerson()
 	done := 0
 	for i := 0; done < kills && i < 3*kills; i++ {
 		s := all[m.random.IntN(len(all))]
@@ -105,14 +97,7 @@ func TestClocks(t *testing.T) {
 			done += m.revive()
 		}
 	}
-	m.disarm()
-	m.starters.Wait()
-	lastFault := time.Now()
-	await(t, "every run is final", func() bool { return m.unfinished() == 0 || time.Since(lastFault) > settleIn })
-	slowest := since(lastFault)
-	leave()
-	m.wait.Wait()
-	j := m.judge()
-	verdict(t, seed, "apart=20m kills=%d bootstraps=%d joined=%d early-or-overlapping-leases=%d stale-writes=%d double=%d orphans=%d lost=%d stuck=%d slowest=%s",
+	j, slowest := m.settle()
+	harness.Report(t, t.Name(), seed, "apart=20m kills=%d bootstraps=%d joined=%d early-or-overlapping-leases=%d stale-writes=%d double=%d orphans=%d lost=%d stuck=%d slowest=%s",
 		done, j.runs, j.joined, m.wrongs("overlap"), m.wrongs("stale"), j.double, j.orphans, j.lost, j.stuck, slowest)
 }

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"better/compute/apitest/harness"
 	"better/compute/internal/postgres/embedded"
 )
 
@@ -129,11 +130,11 @@ func TestDatabaseCrashes(t *testing.T) {
 	var slowest time.Duration
 	for range crashes {
 		began := time.Now()
-		await(t, "writes go on", func() bool { return told.since(began.Add(300 * time.Millisecond)) })
+		harness.Await(t, "writes go on", func() bool { return told.since(began.Add(300 * time.Millisecond)) })
 		d.crash()
 		d.start()
 		back := time.Now()
-		await(t, "the first write after the database's return", func() bool { return told.since(back) })
+		harness.Await(t, "the first write after the database's return", func() bool { return told.since(back) })
 		slowest = max(slowest, time.Since(back))
 	}
 	close(done)
@@ -147,6 +148,6 @@ func TestDatabaseCrashes(t *testing.T) {
 			}
 		}
 	}
-	verdict(t, 0, "crashes=%d acknowledged=%d without-answer=%d lost=%d first-success-after=%s",
+	harness.Report(t, t.Name(), 0, "crashes=%d acknowledged=%d without-answer=%d lost=%d first-success-after=%s",
 		crashes, len(told.accounts)+len(told.runs), told.lost, missing, slowest.Round(10*time.Millisecond))
 }

@@ -20,6 +20,7 @@ import (
 	"testing"
 	"time"
 
+	"better/compute/apitest/harness"
 	"better/compute/host"
 	"better/compute/internal/id"
 )
@@ -204,6 +205,6 @@ func TestJoins(t *testing.T) {
 	if j.fromRequest > 0 {
 		t.Errorf("%d fields were taken from requests", j.fromRequest)
 	}
-	verdict(t, seed, "tokens=%d asking=%d certificates=%d hosts=%d thief-first=%d alarms=%d fields-from-requests=%d",
+	harness.Report(t, t.Name(), seed, "tokens=%d asking=%d certificates=%d hosts=%d thief-first=%d alarms=%d fields-from-requests=%d",
 		tokens, asking, len(j.certificates), hosts, stolen, alarmed, j.fromRequest)
 }

@@ -1,10 +1,6 @@
 package torture
 
-import (
-	"time"
-
-	"better/compute/provider/sim/cloud"
-)
+import "better/compute/provider/sim/cloud"
 
 // judgement is what came of it, by the cloud's ledger.
 type judgement struct {
@@ -92,6 +88,3 @@ func (r *rig) judge() judgement {
 	}
 	return j
 }
-
-// since rounds a time for a line of figures.
-func since(t time.Time) time.Duration { return time.Since(t).Round(100 * time.Millisecond) }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/anishathalye/porcupine"
 
+	"better/compute/apitest/harness"
 	"better/compute/internal/id"
 )
 
@@ -192,11 +193,11 @@ func (r *rig) history(number, calls int, random *rand.Rand) (history []porcupine
 	}
 	for kill := range 2 {
 		at := int64((kill + 1) * calls / 3)
-		await(r.t, "the history goes on", func() bool { return next.Load() >= at })
+		harness.Await(r.t, "the history goes on", func() bool { return next.Load() >= at })
 		p := r.replicas[(number+kill)%len(r.replicas)]
-		p.kill()
+		p.Kill()
 		p.start()
-		p.awaitReady()
+		p.Ready(r.t)
 	}
 	wait.Wait()
 	return history, lost
@@ -222,7 +223,7 @@ func TestHistories(t *testing.T) {
 		case porcupine.Ok:
 		}
 	}
-	verdict(t, seed, "histories=%d calls=%d without-answer=%d illegal=%d unknown=%d", histories, all, lost, illegal, unknown)
+	harness.Report(t, t.Name(), seed, "histories=%d calls=%d without-answer=%d illegal=%d unknown=%d", histories, all, lost, illegal, unknown)
 }
 
 // What cannot be is found: or the histories would prove nothing.

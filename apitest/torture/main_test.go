@@ -6,57 +6,18 @@
 package torture
 
 import (
-	"context"
-	"fmt"
 	"math/rand/v2"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"strconv"
-	"sync"
 	"testing"
 
-	"go.uber.org/goleak"
-
-	"better/compute/internal/postgres/pgtest"
+	"better/compute/apitest/harness"
 )
 
-func TestMain(m *testing.M) {
-	goleak.VerifyTestMain(m, pgtest.IgnoreServer(), goleak.Cleanup(func(code int) {
-		_ = os.RemoveAll(built.dir)
-		os.Exit(code)
-	}))
-}
+// programs are the server with fault points, and the agent of the simulated machines.
+var programs = &harness.Build{Packages: []string{"./cmd/compute-api", "./apitest/torture/joiner"}, Args: []string{"-tags=faults"}}
 
-// built is where the programs of this test run are, made by the first test that needs them.
-var built struct {
-	once sync.Once
-	dir  string
-	err  error
-}
-
-// program is the path of the server with fault points, or of the joiner.
-func program(t testing.TB, name string) string {
-	t.Helper()
-	built.once.Do(func() { built.dir, built.err = build() })
-	if built.err != nil {
-		t.Fatal(built.err)
-	}
-	return filepath.Join(built.dir, name)
-}
-
-func build() (string, error) {
-	dir, err := os.MkdirTemp("", "torture-")
-	if err != nil {
-		return "", err
-	}
-	cmd := exec.CommandContext(context.Background(), "go", "build", "-tags", "faults", "-o", dir+"/", "./cmd/compute-api", "./apitest/torture/joiner")
-	cmd.Dir = "../.."
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return dir, fmt.Errorf("building what is tortured: %w\n%s", err, out)
-	}
-	return dir, nil
-}
+func TestMain(m *testing.M) { harness.Main(m, programs) }
 
 // number is what the environment says of how much to do, or the small figure of a plain `go test`.
 func number(t testing.TB, variable string, small int) int {
@@ -84,14 +45,4 @@ func seedOf(t testing.TB) uint64 {
 		t.Fatalf("SEED must be a number, not %q", text)
 	}
 	return seed
-}
-
-// verdict prints the one line of figures.
-func verdict(t testing.TB, seed uint64, format string, args ...any) {
-	t.Helper()
-	word := "PASS"
-	if t.Failed() {
-		word = "FAIL"
-	}
-	fmt.Printf("%s %s %s seed=%d\n", t.Name(), fmt.Sprintf(format, args...), word, seed)
 }

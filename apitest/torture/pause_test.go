@@ -1,18 +1,16 @@
 package torture
 
 import (
-	"context"
 	"fmt"
-	"maps"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"better/compute/apitest/harness"
 )
 
 // witness has the database itself write down who took which lease, which lease was taken before the one before it had ended, and who
@@ -68,12 +66,10 @@ func (r *rig) wrongs(what string) int {
 // nothing.
 func TestPauses(t *testing.T) {
 	pauses, seed := number(t, "PAUSES", 6), seedOf(t)
-	m := &torment{rig: newRig(t, 3, 2), random: rand.New(rand.NewPCG(seed, 0)), kinds: slices.Sorted(maps.Keys(faults()))}
+	m := newTorment(t, seed, 3)
 	m.exec(witness)
 	all := strikes(m.record())
-	ctx, leave := context.WithCancel(t.Context())
-	defer leave()
-	m.wait.Go(func() { m.person(ctx) })
+	m.bringPerson()
 	points, done, taken := map[string]bool{}, 0, 0
 	for i := 0; done < pauses && i < 4*pauses && !t.Failed(); i++ {
 		if i%len(all) == 0 {
@@ -93,22 +89,15 @@ func TestPauses(t *testing.T) {
 		if m.awaitTaken(stopped) {
 			taken++
 		}
-		if err := stopped.process.process.Signal(syscall.SIGCONT); err != nil {
+		if err := stopped.Signal(syscall.SIGCONT); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if done < pauses {
 		t.Errorf("a server stopped %d times, not %d", done, pauses)
 	}
-	m.disarm()
-	m.starters.Wait()
-	lastFault := time.Now()
-	await(t, "every run is final", func() bool { return m.unfinished() == 0 || time.Since(lastFault) > settleIn })
-	slowest := since(lastFault)
-	leave()
-	m.wait.Wait()
-	j := m.judge()
-	verdict(t, seed, "points=%d pauses=%d taken-over=%d bootstraps=%d stale-writes=%d overlaps=%d double=%d orphans=%d lost=%d stuck=%d slowest=%s",
+	j, slowest := m.settle()
+	harness.Report(t, t.Name(), seed, "points=%d pauses=%d taken-over=%d bootstraps=%d stale-writes=%d overlaps=%d double=%d orphans=%d lost=%d stuck=%d slowest=%s",
 		len(points), done, taken, j.runs, m.wrongs("stale"), m.wrongs("overlap"), j.double, j.orphans, j.lost, j.stuck, slowest)
 }
 
@@ -122,7 +111,7 @@ func (m *torment) awaitStop() *replica {
 			continue
 		}
 		for _, p := range m.replicas {
-			if p.process.process.Pid == pid && isStopped(pid) {
+			if p.Pid() == pid && isStopped(pid) {
 				return p
 			}
 		}

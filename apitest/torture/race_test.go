@@ -6,6 +6,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"better/compute/apitest/harness"
 )
 
 // Two tenants, each with two accounts at one project of the cloud, all want one machine, through two servers: one gets it, and the others are
@@ -48,7 +50,7 @@ func TestRaces(t *testing.T) {
 		}
 		won += winners
 	}
-	verdict(t, 0, "races=%d runners=%d won=%d conflicts=%d told-of-others=%d", races, len(r.accounts), won, conflicts, told)
+	harness.Report(t, t.Name(), 0, "races=%d runners=%d won=%d conflicts=%d told-of-others=%d", races, len(r.accounts), won, conflicts, told)
 }
 
 // tells reports whether a text names another account, its tenant or pool, or anybody's run.

@@ -7,21 +7,19 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
+	"better/compute/apitest/harness"
 	"better/compute/bootstrap"
 	"better/compute/internal/id"
 	"better/compute/internal/pki"
@@ -84,7 +82,7 @@ func newRig(t testing.TB, tenants, replicas int, change ...func(*rig)) *rig {
 	r := &rig{
 		t: t, dir: t.TempDir(), http: &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{MaxIdleConnsPerHost: 64}},
 	}
-	r.server = program(t, "compute-api")
+	r.server = programs.Program(t, "compute-api")
 	for _, fn := range change {
 		fn(r)
 	}
@@ -121,7 +119,7 @@ func newRig(t testing.TB, tenants, replicas int, change ...func(*rig)) *rig {
 		p.start()
 	}
 	for _, p := range r.replicas {
-		p.awaitReady()
+		p.Ready(r.t)
 	}
 	r.readCatalogue()
 	return r
@@ -202,16 +200,14 @@ func (r *rig) variables() (names, settings []string) {
 
 // startCloud runs the simulated cloud as a process of its own.
 func (r *rig) startCloud() {
-	address := freeAddress(r.t)
+	address := harness.FreeAddress(r.t, "127.0.0.1")
 	r.cloudURL = "http://" + address
-	p := &process{t: r.t, log: filepath.Join(r.dir, "cloud.log"), args: []string{
-		program(r.t, "compute-api"), "sim", "--listen", address, "--dir", filepath.Join(r.dir, "cloud"),
-		"--agent", program(r.t, "joiner"), "--delay", "30ms",
-	}}
-	p.start()
-	r.killCloud = p.kill
-	r.t.Cleanup(p.kill)
-	await(r.t, "the cloud listens", func() bool {
+	cmd := exec.CommandContext(context.Background(), programs.Program(r.t, "compute-api"), "sim", "--listen", address, // ends with Kill
+		"--dir", filepath.Join(r.dir, "cloud"), "--agent", programs.Program(r.t, "joiner"), "--delay", "30ms")
+	p := harness.Start(r.t, cmd, new(harness.Log))
+	r.killCloud = p.Kill
+	r.t.Cleanup(p.Kill)
+	harness.Await(r.t, "the cloud listens", func() bool {
 		conn, err := net.Dial("tcp", address)
 		if err != nil {
 			return false
@@ -358,71 +354,16 @@ func (r *rig) disarm() {
 	}
 }
 
-// process is a program that dies with the test.
-type process struct {
-	t    testing.TB
-	args []string
-	env  []string
-	log  string
-
-	process *os.Process
-	ended   chan struct{}
-}
-
-func (p *process) start() {
-	p.t.Helper()
-	log, err := os.OpenFile(p.log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	defer func() { _ = log.Close() }()
-	cmd := exec.CommandContext(context.Background(), p.args[0], p.args[1:]...) // ends with kill
-	cmd.Env = append(os.Environ(), p.env...)
-	cmd.Stdout, cmd.Stderr = log, log
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	started, ended := make(chan error), make(chan struct{})
-	go func() {
-		// The kernel takes the end of this thread for ours.
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		defer close(ended)
-		err := cmd.Start()
-		started <- err
-		if err == nil {
-			_ = cmd.Wait() // it is killed
-		}
-	}()
-	if err := <-started; err != nil {
-		p.t.Fatal(err)
-	}
-	p.process, p.ended = cmd.Process, ended
-}
-
-// dead reports whether the process has ended.
-func (p *process) dead() bool {
-	select {
-	case <-p.ended:
-		return true
-	default:
-		return false
-	}
-}
-
-// kill ends it as a power cut would.
-func (p *process) kill() {
-	_ = p.process.Kill() // it may be dead
-	<-p.ended
-}
-
 // replica is one server.
 type replica struct {
-	process
-	name          string
-	listen, agent string
-	config        map[string]any
-	starts        int
-	dir           string
-	r             *rig
+	*harness.Process // of its present life
+	name             string
+	listen, agent    string
+	config           map[string]any
+	env              []string
+	log              harness.Log
+	starts           int
+	r                *rig
 }
 
 func (r *rig) newReplica(i int) *replica {
@@ -430,9 +371,12 @@ func (r *rig) newReplica(i int) *replica {
 	name := fmt.Sprint("replica-", i)
 	names, env := r.variables()
 	limits := map[string]any{"pointsPerSecond": 1_000_000, "pointsAtMost": 10_000_000}
-	p := &replica{name: name, listen: freeAddress(r.t), agent: freeAddress(r.t), dir: filepath.Join(r.dir, name), r: r}
+	p := &replica{
+		name: name, listen: harness.FreeAddress(r.t, "127.0.0.1"), agent: harness.FreeAddress(r.t, "127.0.0.1"), r: r,
+		env: append(env, "COMPUTE_FAULTS="+filepath.Join(r.dir, "faults")),
+	}
 	p.config = map[string]any{
-		"listen": p.listen, "stateDir": p.dir, "database": map[string]any{"maxConns": 12},
+		"listen": p.listen, "stateDir": filepath.Join(r.dir, name), "database": map[string]any{"maxConns": 12},
 		"providers": []any{map[string]any{"name": "sim", "endpoint": r.cloudURL}},
 		"secrets":   map[string]any{"env": map[string]any{"allow": names}},
 		"bootstrap": r.bootstrapSettings(),
@@ -444,16 +388,15 @@ func (r *rig) newReplica(i int) *replica {
 			map[string]any{"subject": "service:torture", "role": "fleet-admin", "object": "compute-fleet"},
 		}},
 	}
-	p.process = process{t: r.t, log: filepath.Join(r.dir, name+".log"), env: append(env, "COMPUTE_FAULTS="+filepath.Join(r.dir, "faults"))}
 	if i < len(r.clocks) {
 		p.env = append(p.env, "CLOCK_OFFSET="+r.clocks[i])
 	}
 	r.t.Cleanup(func() {
-		if p.process.process != nil {
-			p.kill()
+		if p.Process != nil {
+			p.Kill()
 		}
-		if text, err := os.ReadFile(p.log); err == nil && (r.t.Failed() || bytes.Contains(text, []byte("panic:"))) {
-			r.t.Logf("the end of the log of %s:\n%s", name, text[max(0, len(text)-8000):])
+		if r.t.Failed() || bytes.Contains(p.log.Bytes(), []byte("panic:")) {
+			r.t.Logf("the end of the log of %s:\n%s", name, p.log.End(8000))
 		}
 	})
 	return p
@@ -461,7 +404,7 @@ func (r *rig) newReplica(i int) *replica {
 
 func (r *rig) bootstrapSettings() map[string]any {
 	settings := map[string]any{
-		"agentURL": "https://" + r.front.address, "agentBinaries": built.dir, "trustDomain": "torture.test",
+		"agentURL": "https://" + r.front.address, "agentBinaries": programs.Dir(r.t), "trustDomain": "torture.test",
 		"limits": map[string]any{ // as in timing: calls of the API need them too
 			"claimVPS": "20s", "claimMetal": "20s", "identifying": "15s", "preparing": "15s", "installing": "12s", "installed": "20s",
 		},
@@ -474,44 +417,27 @@ func (r *rig) bootstrapSettings() map[string]any {
 
 // start starts a new life of the server, which the database knows by a name of its own.
 func (p *replica) start() {
-	p.t.Helper()
+	p.r.t.Helper()
 	p.starts++
 	database := p.config["database"].(map[string]any)
 	dsn, err := url.Parse(p.r.dsn)
 	if err != nil {
-		p.t.Fatal(err)
+		p.r.t.Fatal(err)
 	}
 	query := dsn.Query()
 	query.Set("application_name", fmt.Sprintf("%s.%d", p.name, p.starts))
 	dsn.RawQuery = query.Encode()
 	database["url"] = dsn.String()
-	p.r.write(p.name+".yaml", mustJSON(p.t, p.config)) // JSON is YAML
-	p.args = []string{p.r.server, "serve", "--config", filepath.Join(p.r.dir, p.name+".yaml")}
-	p.process.start()
-}
-
-func (p *replica) awaitReady() {
-	p.t.Helper()
-	await(p.t, p.name+" is ready", func() bool {
-		if p.dead() {
-			p.t.Fatalf("%s ended at its start", p.name)
-		}
-		res, err := p.r.http.Get("http://" + p.listen + "/readyz")
-		if err != nil {
-			return false
-		}
-		_ = res.Body.Close()
-		return res.StatusCode == http.StatusOK
-	})
+	p.Process = harness.Serve(p.r.t, p.r.server, p.config, &p.log, p.env...)
 }
 
 // revive starts again what is dead, and says how many that were.
 func (r *rig) revive() (revived int) {
 	r.t.Helper()
 	for _, p := range r.replicas {
-		if p.dead() {
+		if p.Dead() {
 			p.start()
-			p.awaitReady()
+			p.Ready(r.t)
 			revived++
 		}
 	}
@@ -572,31 +498,5 @@ func (f *front) pass(client net.Conn) {
 		_, _ = client.Close(), server.Close()
 		<-done
 		return
-	}
-}
-
-// freeAddress is one that nobody gets by chance: outside of the ports that the kernel gives out.
-func freeAddress(t testing.TB) string {
-	t.Helper()
-	for range 1000 {
-		address := fmt.Sprintf("127.0.0.1:%d", 15000+rand.IntN(15000))
-		ln, err := net.Listen("tcp", address)
-		if err != nil {
-			continue
-		}
-		_ = ln.Close()
-		return address
-	}
-	t.Fatal("no port is free")
-	return ""
-}
-
-// await polls until it is so.
-func await(t testing.TB, what string, so func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(patience); !so(); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("waited in vain for this: %s", what)
-		}
 	}
 }

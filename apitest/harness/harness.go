@@ -1,0 +1,67 @@
+// Package harness has what tests of whole servers stand on: it builds the programs of this repository, runs them as processes, keeps what they
+// log, and lays wires to them that tests can cut.
+//
+// It knows neither what a server is configured to do nor what a test asks of it. The invariant: nothing that it has started outlives the test
+// process, however that ends.
+package harness
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"strconv"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"better/compute/internal/postgres/pgtest"
+)
+
+// Patience bounds every wait for what happens by itself, on a machine that is busy. Success waits for nothing.
+const Patience = 3 * time.Minute
+
+// Main runs the tests of a package, wants them to leave no goroutine behind, and removes what was built for them.
+func Main(m *testing.M, builds ...*Build) {
+	goleak.VerifyTestMain(m, pgtest.IgnoreServer(), goleak.Cleanup(func(code int) {
+		for _, b := range builds {
+			b.remove()
+		}
+		os.Exit(code)
+	}))
+}
+
+// Await polls until it is so.
+func Await(t testing.TB, what string, so func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(Patience); !so(); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("waited in vain for this: %s", what)
+		}
+	}
+}
+
+// Report prints the one line of figures of a harness, with the seed that repeats it. Call it last: it says whether the test has failed.
+func Report(t testing.TB, name string, seed uint64, format string, figures ...any) {
+	t.Helper()
+	verdict := "PASS"
+	if t.Failed() {
+		verdict = "FAIL"
+	}
+	fmt.Printf("%s %s %s seed=%d\n", name, fmt.Sprintf(format, figures...), verdict, seed)
+}
+
+// FreeAddress is one of the host that nobody gets by chance: outside of the ports that the kernel gives out.
+func FreeAddress(t testing.TB, host string) string {
+	t.Helper()
+	for range 1000 {
+		ln, err := net.Listen("tcp", net.JoinHostPort(host, strconv.Itoa(15000+rand.IntN(15000))))
+		if err == nil {
+			_ = ln.Close()
+			return ln.Addr().String()
+		}
+	}
+	t.Fatal("no port is free")
+	return ""
+}
