@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/coder/websocket"
 
@@ -169,8 +170,17 @@ func (d *deployment) newOutbox(t testing.TB, tenant string) *outbox {
 const insertEvent = `INSERT INTO events (tenant_id, type, bootstrap_id, account_id, data, at)
 	VALUES ($1, 'provider.bootstrap.progressed', $2, $3, '{"data": {"from": "claiming", "to": "identifying"}}', to_timestamp($4::bigint / 1000.0))`
 
-// emit commits one event. Its number is what its time is in milliseconds: that is how readers know it again.
+// emit commits one event.
 func (o *outbox) emit(ctx context.Context) (number int64, err error) {
+	if number, err = o.next(ctx); err != nil {
+		return 0, err
+	}
+	_, err = o.d.db.Pool.Exec(ctx, insertEvent, o.tenant, o.boot, o.account, number)
+	return number, err
+}
+
+// next is the number of the event to be written now. It is what the event's time is in milliseconds: that is how readers know it again.
+func (o *outbox) next(ctx context.Context) (int64, error) {
 	if o.number == 0 {
 		err := o.d.db.Pool.QueryRow(ctx, "SELECT (extract(epoch FROM now()) * 1000)::bigint").Scan(&o.number)
 		if err != nil {
@@ -178,6 +188,19 @@ func (o *outbox) emit(ctx context.Context) (number int64, err error) {
 		}
 	}
 	o.number++
-	_, err = o.d.db.Pool.Exec(ctx, insertEvent, o.tenant, o.boot, o.account, o.number)
-	return o.number, err
+	return o.number, nil
+}
+
+// numberOf is the number of the event that a message tells of.
+func numberOf(t testing.TB, data json.RawMessage) int64 {
+	t.Helper()
+	var m struct {
+		Data struct {
+			BootstrapStatusChanged struct{ At time.Time }
+		}
+	}
+	if err := json.Unmarshal(data, &m); err != nil {
+		t.Error(err)
+	}
+	return m.Data.BootstrapStatusChanged.At.UnixMilli()
 }
