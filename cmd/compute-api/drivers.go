@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 
+	"better/compute/model"
 	"better/compute/provider"
 	"better/compute/provider/sim"
 	"better/compute/provider/ssh"
@@ -11,14 +12,21 @@ import (
 // drivers names every driver of this server, and how its configuration entry becomes one. An error begins with the setting that is wrong.
 func drivers() map[string]func(providerEntry) (provider.Driver, error) {
 	return map[string]func(providerEntry) (provider.Driver, error){
-		"sim": func(e providerEntry) (provider.Driver, error) {
-			if e.Endpoint == "" {
-				return nil, errors.New("endpoint: must say where a simulated cloud is (compute-api sim runs one)")
-			}
-			return sim.New(sim.Options{Endpoint: e.Endpoint}), nil
-		},
+		"sim":       simulated(model.ClaimToken),
+		"sim-name":  simulated(model.ClaimUniqueName),
+		"sim-label": simulated(model.ClaimLabel),
+		"sim-none":  simulated(model.ClaimNone),
 		"ssh": func(e providerEntry) (provider.Driver, error) {
 			return ssh.New(ssh.Options{AllowLoopback: e.AllowLoopback}), nil
 		},
+	}
+}
+
+func simulated(mode model.ClaimMode) func(providerEntry) (provider.Driver, error) {
+	return func(e providerEntry) (provider.Driver, error) {
+		if e.Endpoint == "" {
+			return nil, errors.New("endpoint: must say where a simulated cloud is (compute-api sim runs one)")
+		}
+		return sim.New(sim.Options{Endpoint: e.Endpoint, ClaimMode: mode}), nil
 	}
 }

@@ -89,7 +89,7 @@ func Run(t *testing.T, c Config) {
 	run(t, "unknown gpu", c.UnknownGPU, testUnknownGPU)
 
 	for name, situation := range map[string]Situation{"plain": c.Plain, "odd ids": c.OddIDs} {
-		run(t, "order/"+name, situation, testOrder)
+		run(t, "order/"+name, situation, func(t *testing.T, a *Account) { testOrder(t, c.Driver.Manifest().Capabilities.ClaimMode, a) })
 		run(t, "claims/"+name, situation, testClaims)
 		run(t, "bootstrap/"+name, situation, testBootstrap)
 	}

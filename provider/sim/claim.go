@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/url"
 
+	"better/compute/model"
 	"better/compute/provider"
 )
 
@@ -41,14 +42,15 @@ func (c *client) Claims(ctx context.Context) ([]provider.OwnedMachine, error) {
 	return owned, nil
 }
 
-// FindClaim looks for the operation's machine by its name, which the cloud keeps unique within a project.
+// FindClaim looks for the operation's machine by what the order marked it with: by its label, or by its name. Only where names are unique is
+// there one at most.
 func (c *client) FindClaim(ctx context.Context, operationID string) (*provider.Claim, error) {
-	machines, err := list[cloudMachine](ctx, c, "machines", url.Values{"name": {operationID}})
+	machines, err := list[cloudMachine](ctx, c, "machines", c.marks(operationID))
 	if err != nil {
 		return nil, err
 	}
 	for _, m := range machines {
-		if m.Name != operationID {
+		if !c.marked(m, operationID) {
 			continue // a filter that the cloud does not know would be ignored
 		}
 		id, ok := encodeID(m.ID)
@@ -64,7 +66,38 @@ func (c *client) FindClaim(ctx context.Context, operationID string) (*provider.C
 	return nil, nil
 }
 
-// Order buys one machine. The operation id is its client token, its name and its label. The claim has no machine id: what an order's
+// marks are what lists are asked for to find what an operation ordered.
+func (c *client) marks(operationID string) url.Values {
+	switch c.mode {
+	case model.ClaimLabel:
+		return url.Values{"label": {operationLabel + "=" + operationID}}
+	case model.ClaimNone:
+		return nil // lists look for nothing
+	case model.ClaimToken, model.ClaimUniqueName, model.ClaimLocal:
+	}
+	return url.Values{"name": {operationID}}
+}
+
+func (c *client) marked(m cloudMachine, operationID string) bool {
+	if c.mode == model.ClaimLabel {
+		return m.Labels[operationLabel] == operationID
+	}
+	return m.Name == operationID
+}
+
+// order is what an order says. Which operation it is of, it says in each way that the cloud takes.
+func (c *client) order(operationID, offerID string) map[string]any {
+	order := map[string]any{"offerId": offerID, "name": operationID}
+	if c.mode != model.ClaimNone {
+		order["labels"] = map[string]string{operationLabel: operationID}
+	}
+	if c.mode == model.ClaimToken {
+		order["clientToken"] = operationID
+	}
+	return order
+}
+
+// Order buys one machine. The claim has no machine id: what an order's
 // answer calls the machine is not yet proof that the project has it, so FindClaim tells the id.
 func (c *client) Order(ctx context.Context, order provider.Order) (*provider.Claim, error) {
 	offerID, ok := decodeID(order.OfferID)
@@ -72,10 +105,7 @@ func (c *client) Order(ctx context.Context, order provider.Order) (*provider.Cla
 		return nil, provider.Errorf(provider.OfferGone, "The cloud does not sell this offer.")
 	}
 	var m cloudMachine
-	err := c.call(ctx, http.MethodPost, "/v1/machines", nil, map[string]any{
-		"offerId": offerID, "name": order.OperationID, "clientToken": order.OperationID,
-		"labels": map[string]string{operationLabel: order.OperationID},
-	}, &m)
+	err := c.call(ctx, http.MethodPost, "/v1/machines", nil, c.order(order.OperationID, offerID), &m)
 	if err != nil {
 		return nil, err
 	}

@@ -15,6 +15,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"better/compute/model"
 	"better/compute/provider"
 )
 
@@ -26,6 +27,7 @@ const (
 // client speaks to the cloud for one account.
 type client struct {
 	endpoint string
+	mode     model.ClaimMode
 	region   string
 	token    func(context.Context) (string, error)
 	http     *http.Client

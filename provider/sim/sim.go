@@ -24,8 +24,29 @@ type Options struct {
 	Endpoint string
 	// Endpoints are URLs that a config may name instead; with none, a config has no endpoint.
 	Endpoints []string
+	// ClaimMode is the way of ordering: ClaimToken, ClaimUniqueName, ClaimLabel or ClaimNone; empty is ClaimToken.
+	ClaimMode model.ClaimMode
 	// Timeout bounds each call to the cloud; 0 is 10 seconds.
 	Timeout time.Duration
+}
+
+// way is one of the cloud's ways of ordering. Each makes a provider of its own, since a manifest has one claim mode.
+type way struct {
+	provider, displayName string
+	path                  string // before the API's own
+}
+
+func wayOf(m model.ClaimMode) way {
+	switch m {
+	case model.ClaimUniqueName:
+		return way{"sim-name", "Simulated cloud, orders by unique name", "/name"}
+	case model.ClaimLabel:
+		return way{"sim-label", "Simulated cloud, orders by label", "/label"}
+	case model.ClaimNone:
+		return way{"sim-none", "Simulated cloud, orders that are not looked up", "/none"}
+	case model.ClaimToken, model.ClaimLocal:
+	}
+	return way{"sim", "Simulated cloud", ""}
 }
 
 // Driver speaks to the simulated cloud.
@@ -37,14 +58,16 @@ type Driver struct {
 // New makes the driver.
 func New(options Options) *Driver {
 	options.Timeout = cmp.Or(options.Timeout, 10*time.Second)
+	options.ClaimMode = cmp.Or(options.ClaimMode, model.ClaimToken)
+	way := wayOf(options.ClaimMode)
 	return &Driver{options, provider.Manifest{
-		Name:         "sim",
-		DisplayName:  "Simulated cloud",
+		Name:         way.provider,
+		DisplayName:  way.displayName,
 		ConfigSchema: configSchema(options.Endpoints),
 		SecretFields: []string{},
 		Capabilities: model.ProviderCapabilities{
 			Offers: true, Machines: true, Order: true, Bootstrap: true, Release: true, Prices: true, LiveStock: true,
-			ClaimMode: model.ClaimToken,
+			ClaimMode: options.ClaimMode,
 		},
 		ListLag:   5 * time.Second,
 		Typical:   map[model.MachineKind]time.Duration{model.VPS: 15 * time.Second, model.Metal: 15 * time.Second},
@@ -114,7 +137,8 @@ func (d *Driver) Open(_ context.Context, account provider.Account) (provider.Cli
 	// A transport of its own: no proxy from the environment, and no connection shared between accounts.
 	transport := &http.Transport{MaxConnsPerHost: 16, MaxIdleConnsPerHost: 4, IdleConnTimeout: time.Minute, MaxResponseHeaderBytes: 64 << 10}
 	return &client{
-		endpoint: cmp.Or(config.Endpoint, d.options.Endpoint), region: config.Region,
+		endpoint: cmp.Or(config.Endpoint, d.options.Endpoint) + wayOf(d.options.ClaimMode).path,
+		mode:     d.options.ClaimMode, region: config.Region,
 		token: func(ctx context.Context) (string, error) { return account.Secret(ctx, config.APIToken) },
 		http: &http.Client{
 			Transport: transport, Timeout: d.options.Timeout,

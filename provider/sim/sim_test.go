@@ -44,8 +44,14 @@ type bundle struct {
 // setup starts a cloud. The timeout is the driver's.
 func setup(t *testing.T, timeout time.Duration, change func(*cloud.Options)) *bundle {
 	t.Helper()
+	return setupWay(t, model.ClaimToken, timeout, change)
+}
+
+func setupWay(t *testing.T, mode model.ClaimMode, timeout time.Duration, change func(*cloud.Options)) *bundle {
+	t.Helper()
 	options := cloud.Options{
-		Dir: t.TempDir(), AgentBinary: "/bin/true", ReadyDelay: time.Millisecond, InstallDelay: time.Millisecond, PageSize: 50,
+		Dir: t.TempDir(), AgentBinary: "/bin/true", ReadyDelay: time.Millisecond, InstallDelay: time.Millisecond, ListLag: 20 * time.Millisecond,
+		PageSize: 50,
 	}
 	if change != nil {
 		change(&options)
@@ -63,7 +69,7 @@ func setup(t *testing.T, timeout time.Duration, change func(*cloud.Options)) *bu
 	})
 	b := &bundle{t: t, cloud: c, dir: options.Dir, url: server.URL}
 	b.Account = &providertest.Account{
-		Client: openClient(t, sim.New(sim.Options{Endpoint: server.URL, Timeout: timeout}), `{"apiToken":"secret://sim"}`),
+		Client: openClient(t, sim.New(sim.Options{Endpoint: server.URL, Timeout: timeout, ClaimMode: mode}), `{"apiToken":"secret://sim"}`),
 		Secret: secret, OfferID: "vps-small:fra1", Sold: b.sold, Payload: payload,
 	}
 	t.Cleanup(func() { _ = b.Client.Close() })
@@ -105,7 +111,7 @@ func (b *bundle) sold(operationID string) int {
 	n := 0
 	for _, e := range entries {
 		switch {
-		case e.ClientToken != operationID:
+		case e.Name != operationID:
 		case e.Kind == cloud.EntryOrder:
 			n++
 		case e.Kind == cloud.EntryRelease:
@@ -159,12 +165,17 @@ func onOrder(kind string) cloud.Fault {
 func onNext(kind string) cloud.Fault { return cloud.Fault{Kind: kind} }
 func always(kind string) cloud.Fault { return cloud.Fault{Kind: kind, Count: -1} }
 
-func with(faults ...cloud.Fault) providertest.Situation { return changed(nil, faults...) }
+// arranged is how situations come about with one way of ordering.
+type arranged model.ClaimMode
 
-func changed(change func(*cloud.Options), faults ...cloud.Fault) providertest.Situation {
+func (m arranged) with(faults ...cloud.Fault) providertest.Situation {
+	return m.changed(nil, faults...)
+}
+
+func (m arranged) changed(change func(*cloud.Options), faults ...cloud.Fault) providertest.Situation {
 	return providertest.Situation{Arrange: func(t *testing.T) *providertest.Account {
 		t.Helper()
-		b := setup(t, 0, change)
+		b := setupWay(t, model.ClaimMode(m), 0, change)
 		b.fault(faults...)
 		return b.Account
 	}}
@@ -174,49 +185,56 @@ func fivePerPage(o *cloud.Options) { o.PageSize = 5 }
 
 func TestConformance(t *testing.T) {
 	t.Parallel()
+	for _, mode := range []model.ClaimMode{model.ClaimToken, model.ClaimUniqueName, model.ClaimLabel, model.ClaimNone} {
+		t.Run(string(mode), func(t *testing.T) { t.Parallel(); testConformance(t, mode) })
+	}
+}
+
+func testConformance(t *testing.T, mode model.ClaimMode) {
+	in := arranged(mode)
 	providertest.Run(t, providertest.Config{
-		Driver:     sim.New(sim.Options{Endpoint: "http://127.0.0.1:1"}),
+		Driver:     sim.New(sim.Options{Endpoint: "http://127.0.0.1:1", ClaimMode: mode}),
 		Configs:    []string{`{"apiToken":"secret://sim"}`, `{"apiToken":"env://SIM","region":"us-east-1"}`},
 		BadConfigs: []string{`{}`, `{"apiToken":""}`, `{"apiToken":7}`, `{"apiToken":"a://b","region":"US East"}`, `{"apiToken":"a://b","endpoint":"http://evil"}`},
-		Plain:      with(),
+		Plain:      in.with(),
 
-		ThreePages:    changed(fivePerPage),
-		EmptyLastPage: changed(fivePerPage, always(cloud.FaultEmptyLastPage)),
-		RepeatedPage:  changed(fivePerPage, always(cloud.FaultRepeatedPage)),
-		ExtraFields:   with(always(cloud.FaultExtraFields)),
-		MissingPrice:  with(),
-		UnknownGPU: changed(func(o *cloud.Options) {
+		ThreePages:    in.changed(fivePerPage),
+		EmptyLastPage: in.changed(fivePerPage, always(cloud.FaultEmptyLastPage)),
+		RepeatedPage:  in.changed(fivePerPage, always(cloud.FaultRepeatedPage)),
+		ExtraFields:   in.with(always(cloud.FaultExtraFields)),
+		MissingPrice:  in.with(),
+		UnknownGPU: in.changed(func(o *cloud.Options) {
 			o.Catalogue = cloud.Catalogue()
 			o.Catalogue[0].GPU = &cloud.GPU{Name: "Wafer™ (scale) engine/9 of a very long name indeed", Count: 1}
 		}),
 		OddIDs: providertest.Situation{Arrange: func(t *testing.T) *providertest.Account {
 			t.Helper()
-			b := setup(t, 0, nil)
+			b := setupWay(t, mode, 0, nil)
 			b.OfferID = "metal-rtx_2F6000_40hel1"
 			return b.Account
 		}},
 
-		AnswerLost: with(onOrder(cloud.FaultResetAfter)),
-		HalfAnswer: with(onOrder(cloud.FaultHalfJSON)),
-		OrderFails: with(onOrder(cloud.Fault500Before)),
-		OutOfStock: with(onOrder(cloud.FaultOutOfStock)),
-		OfferGone:  with(onOrder(cloud.FaultOfferGone)),
-		Quota:      changed(func(o *cloud.Options) { o.Quota = 2 }),
-		Payment:    with(onOrder(cloud.FaultPayment)),
+		AnswerLost: in.with(onOrder(cloud.FaultResetAfter)),
+		HalfAnswer: in.with(onOrder(cloud.FaultHalfJSON)),
+		OrderFails: in.with(onOrder(cloud.Fault500Before)),
+		OutOfStock: in.with(onOrder(cloud.FaultOutOfStock)),
+		OfferGone:  in.with(onOrder(cloud.FaultOfferGone)),
+		Quota:      in.changed(func(o *cloud.Options) { o.Quota = 2 }),
+		Payment:    in.with(onOrder(cloud.FaultPayment)),
 
-		Unauthorized:   with(always(cloud.FaultUnauthorized)),
-		Forbidden:      with(onNext(cloud.FaultForbidden)),
-		RateLimited:    with(onNext(cloud.Fault429)),
-		RateLimitedFor: with(cloud.Fault{Kind: cloud.Fault429RetryAfter, Delay: "7s"}),
-		Down:           with(always(cloud.Fault503)),
+		Unauthorized:   in.with(always(cloud.FaultUnauthorized)),
+		Forbidden:      in.with(onNext(cloud.FaultForbidden)),
+		RateLimited:    in.with(onNext(cloud.Fault429)),
+		RateLimitedFor: in.with(cloud.Fault{Kind: cloud.Fault429RetryAfter, Delay: "7s"}),
+		Down:           in.with(always(cloud.Fault503)),
 		Hangs: providertest.Situation{Arrange: func(t *testing.T) *providertest.Account {
 			t.Helper()
-			b := setup(t, 300*time.Millisecond, nil)
+			b := setupWay(t, mode, 300*time.Millisecond, nil)
 			b.fault(onNext(cloud.FaultHang))
 			return b.Account
 		}},
-		Garbage:      with(always(cloud.FaultHTML)),
-		InstallFails: with(onOrder(cloud.FaultInstallFails)),
+		Garbage:      in.with(always(cloud.FaultHTML)),
+		InstallFails: in.with(onOrder(cloud.FaultInstallFails)),
 	})
 }
 

@@ -24,18 +24,36 @@ const (
 // AdminHeader must be on every request to /v1/_faults and /v1/_ledger, with any value, so that no web page can send one.
 const AdminHeader = "X-Cloud-Admin"
 
-// Handler serves the API.
+// The ways of ordering. Each has the API under a path of its own, "/name" for one; that of ByToken is at the root.
+const (
+	ByToken = "token" // a client token sells once, names are unique
+	ByName  = "name"  // names are unique
+	ByLabel = "label" // any number of machines may have the same name and labels; lists lag
+	ByNone  = "none"  // an order has a name, lists show it late and look for nothing
+)
+
+// Handler serves the API, once for each way of ordering. A project is the same in all of them.
 func (c *Cloud) Handler() http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /v1/offers", c.serve(c.listOffers))
-	mux.HandleFunc("GET /v1/machines", c.serve(c.listMachines))
-	mux.HandleFunc("POST /v1/machines", c.serve(c.createMachine))
-	mux.HandleFunc("GET /v1/machines/{id}", c.serve(c.getMachine))
-	mux.HandleFunc("DELETE /v1/machines/{id}", c.serve(c.releaseMachine))
-	mux.HandleFunc("GET /v1/machines/{id}/console", c.serve(c.getConsole))
-	mux.HandleFunc("POST /v1/machines/{id}/install", c.serve(c.installMachine))
-	mux.HandleFunc("DELETE /v1/machines/{id}/install", c.serve(c.uninstallMachine))
-	mux.HandleFunc("GET /v1/machines/{id}/install/{installId}", c.serve(c.getInstall))
+	for _, way := range []string{ByName, ByLabel, ByNone} {
+		mux.Handle("/"+way+"/v1/", http.StripPrefix("/"+way, c.api(way)))
+	}
+	mux.Handle("/", c.api(ByToken))
+	return mux
+}
+
+func (c *Cloud) api(way string) http.Handler {
+	mux := http.NewServeMux()
+	handle := func(pattern string, h handler) { mux.HandleFunc(pattern, c.serve(way, h)) }
+	handle("GET /v1/offers", c.listOffers)
+	handle("GET /v1/machines", c.listMachines)
+	handle("POST /v1/machines", c.createMachine)
+	handle("GET /v1/machines/{id}", c.getMachine)
+	handle("DELETE /v1/machines/{id}", c.releaseMachine)
+	handle("GET /v1/machines/{id}/console", c.getConsole)
+	handle("POST /v1/machines/{id}/install", c.installMachine)
+	handle("DELETE /v1/machines/{id}/install", c.uninstallMachine)
+	handle("GET /v1/machines/{id}/install/{installId}", c.getInstall)
 	mux.HandleFunc("POST /v1/_faults", c.admin(c.addFaults))
 	mux.HandleFunc("DELETE /v1/_faults", c.admin(c.clearFaults))
 	mux.HandleFunc("GET /v1/_ledger", c.admin(c.getLedger))
@@ -50,6 +68,7 @@ func (c *Cloud) Handler() http.Handler {
 type call struct {
 	r         *http.Request
 	requestID string
+	way       string // of ordering
 	project   string // hash of the API token
 	body      []byte
 	fault     *Fault // nil: none
@@ -63,9 +82,10 @@ func newCall(r *http.Request) *call {
 type handler func(*call) (int, any, error)
 
 // serve authenticates, applies the fault script, and writes the handler's answer.
-func (c *Cloud) serve(h handler) http.HandlerFunc {
+func (c *Cloud) serve(way string, h handler) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		call := newCall(r)
+		call.way = way
 		if c.life.Err() != nil {
 			call.fail(w, refusals[Fault503])
 			return
@@ -244,9 +264,12 @@ func (c *Cloud) listOffers(call *call) (int, any, error) {
 	return page(c, call, "offers", c.options.Catalogue)
 }
 
-// listMachines filters by name and by labels ("key" or "key=value", any number of them).
+// listMachines filters by name and by labels ("key" or "key=value", any number of them), where lists look for anything.
 func (c *Cloud) listMachines(call *call) (int, any, error) {
 	query := call.r.URL.Query()
+	if call.way == ByNone {
+		query = nil
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := c.options.Now()

@@ -33,6 +33,7 @@ type Options struct {
 	AgentBinary  string        // the bcd that machines run; empty: every install fails
 	ReadyDelay   time.Duration // from an order to a ready machine; 0: a second
 	InstallDelay time.Duration // from an install request to its end; 0: a second
+	ListLag      time.Duration // how long lists miss a new machine where they lag; 0: a second
 	PageSize     int           // items per page when a caller names none; 0: 10
 	Quota        int           // machines per project; 0: 1000
 	Now          func() time.Time
@@ -61,6 +62,7 @@ func Open(options Options) (*Cloud, error) {
 	options.Catalogue = orDefault(options.Catalogue, Catalogue)
 	options.ReadyDelay = cmp.Or(options.ReadyDelay, time.Second)
 	options.InstallDelay = cmp.Or(options.InstallDelay, time.Second)
+	options.ListLag = cmp.Or(options.ListLag, time.Second)
 	options.PageSize = cmp.Or(options.PageSize, 10)
 	options.Quota = cmp.Or(options.Quota, 1000)
 	options.Log = cmp.Or(options.Log, slog.New(slog.DiscardHandler))

@@ -15,6 +15,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -417,6 +418,40 @@ func TestConcurrentOrders(t *testing.T) {
 	ids.Range(func(any, any) bool { n++; return true })
 	if orders := count(t, dir, cloud.EntryOrder); n != 1 || orders != 1 {
 		t.Errorf("%d machines, %d orders", n, orders)
+	}
+}
+
+// Where an order has no client token a second one is a second machine, unless names are unique.
+func TestWaysOfOrdering(t *testing.T) {
+	t.Parallel()
+	for way, refused := range map[string]object{
+		cloud.ByName: {"clientToken": "one"}, cloud.ByLabel: {"clientToken": "one"}, cloud.ByNone: {"labels": object{"operation": "one"}},
+	} {
+		t.Run(way, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			c, _ := open(t, dir, func(o *cloud.Options) { o.ListLag = 50 * time.Millisecond })
+			c.url += "/" + way
+			plain := object{"offerId": "vps-small:fra1", "name": "one"}
+			maps.Copy(refused, plain)
+			c.refused(422, "invalid_input", "POST", "/v1/machines", refused)
+			first := call[cloud.Machine](c, 201, "POST", "/v1/machines", plain)
+			if way == cloud.ByName {
+				c.refused(409, "uniqueness_error", "POST", "/v1/machines", plain)
+				call[any](c, 204, "DELETE", "/v1/machines/"+first.ID, nil)
+			}
+			second := call[cloud.Machine](c, 201, "POST", "/v1/machines", plain)
+			if n := count(t, dir, cloud.EntryOrder); n != 2 || first.ID == second.ID {
+				t.Errorf("%d orders, machines %s and %s", n, first.ID, second.ID)
+			}
+			c.await("the second machine in the list", func() bool {
+				list := call[machinePage](c, 200, "GET", "/v1/machines?name=one&per_page=50", nil).Machines
+				if way == cloud.ByNone { // looks for nothing
+					return len(list) == 4
+				}
+				return slices.ContainsFunc(list, func(m cloud.Machine) bool { return m.ID == second.ID })
+			})
+		})
 	}
 }
 

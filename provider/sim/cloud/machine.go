@@ -185,7 +185,13 @@ var (
 	tokenPattern = regexp.MustCompile(`\A[A-Za-z0-9._:-]{0,64}\z`)
 )
 
-func (r orderRequest) check() error {
+func (r orderRequest) check(way string) error {
+	if r.ClientToken != "" && way != ByToken {
+		return invalid("there are no client tokens here")
+	}
+	if len(r.Labels) > 0 && way == ByNone {
+		return invalid("there are no labels here")
+	}
 	if !namePattern.MatchString(r.Name) {
 		return invalid("name must match %s", namePattern)
 	}
@@ -203,13 +209,13 @@ func (r orderRequest) check() error {
 	return nil
 }
 
-// createMachine sells one machine. With a client token it sells it once, however often it is called.
+// createMachine sells one machine. With a client token it sells it once, however often it is called, and where names are unique one at a time.
 func (c *Cloud) createMachine(call *call) (int, any, error) {
 	var r orderRequest
 	if err := call.decode(&r); err != nil {
 		return 0, nil, err
 	}
-	if err := r.check(); err != nil {
+	if err := r.check(call.way); err != nil {
 		return 0, nil, err
 	}
 	c.mu.Lock()
@@ -218,11 +224,14 @@ func (c *Cloud) createMachine(call *call) (int, any, error) {
 	if sold, err := p.replayed(r); sold != nil || err != nil {
 		return http.StatusCreated, c.viewOrNil(sold), err
 	}
+	if err := p.named(call.way, r.Name); err != nil {
+		return 0, nil, err
+	}
 	offer, err := c.sellable(p, r)
 	if err != nil {
 		return 0, nil, err
 	}
-	m := c.sell(offer, r, call.fault)
+	m := c.sell(offer, r, call)
 	m.clientToken = r.ClientToken
 	if err := c.record(Entry{
 		Kind: EntryOrder, RequestID: call.requestID, Project: p.hash, MachineID: m.ID, ClientToken: r.ClientToken, Name: r.Name,
@@ -259,11 +268,16 @@ func (c *Cloud) viewOrNil(m *machine) any {
 	return c.view(m)
 }
 
+// named refuses a name that the project has a machine of, where names are unique.
+func (p *project) named(way, name string) error {
+	if way == ByLabel || way == ByNone || p.find(func(m *machine) bool { return m.Name == name && !m.released }) == nil {
+		return nil
+	}
+	return refusal(http.StatusConflict, "uniqueness_error", "the project has a machine of this name")
+}
+
 // sellable finds the offer and everything that stands against selling it to p now.
 func (c *Cloud) sellable(p *project, r orderRequest) (Offer, error) {
-	if p.find(func(m *machine) bool { return m.Name == r.Name && !m.released }) != nil {
-		return Offer{}, refusal(http.StatusConflict, "uniqueness_error", "the project has a machine of this name")
-	}
 	i := slices.IndexFunc(c.options.Catalogue, func(o Offer) bool { return o.ID == r.OfferID })
 	if i < 0 {
 		return Offer{}, refusals[FaultOfferGone]
@@ -284,13 +298,16 @@ func (c *Cloud) sellable(p *project, r orderRequest) (Offer, error) {
 }
 
 // sell makes the machine, spoilt by the fault of the order.
-func (c *Cloud) sell(offer Offer, r orderRequest, f *Fault) *machine {
+func (c *Cloud) sell(offer Offer, r orderRequest, call *call) *machine {
 	now := c.options.Now().UTC()
 	m := newMachine([]byte(rand.Text()), offer, r.Name, r.Labels, now)
 	o := order{Machine: m, Labels: r.Labels, ReadyAt: now.Add(c.options.ReadyDelay), ListedAt: now}
-	switch f.kind() {
+	if call.way == ByLabel || call.way == ByNone {
+		o.ListedAt = now.Add(c.options.ListLag)
+	}
+	switch f := call.fault; f.kind() {
 	case FaultLateListing:
-		o.ListedAt = now.Add(f.delay(2 * time.Second))
+		o.ListedAt = o.ListedAt.Add(f.delay(2 * time.Second))
 	case FaultLostLabel:
 		o.Machine.Labels = map[string]string{}
 	case FaultNeverReady:
