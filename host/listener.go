@@ -30,12 +30,12 @@ const (
 )
 
 // NewServer is the agent listener; the caller serves it with ServeTLS and empty file names.
-func NewServer(s *Service, ca *pki.CA, log *slog.Logger) *http.Server {
+func NewServer(s *Service, ca *pki.CA, agents Agents, log *slog.Logger) *http.Server {
 	// HTTP/1 only: a connection carries one request at a time and can be closed with its answer.
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
 	return &http.Server{
-		Handler: handler(s, ca, log), TLSConfig: tlsConfig(ca), Protocols: protocols,
+		Handler: handler(s, ca, agents, log), TLSConfig: tlsConfig(ca), Protocols: protocols,
 		ReadHeaderTimeout: headerTimeout, ReadTimeout: readTimeout, WriteTimeout: writeTimeout, IdleTimeout: idleTimeout,
 		MaxHeaderBytes: maxHeaders,
 		// Handshakes that fail are what the internet is full of.
@@ -62,7 +62,7 @@ func tlsConfig(ca *pki.CA) *tls.Config {
 
 // handler serves the agent protocol. A connection speaks only by its requests, and each is checked against the database, so a host
 // that was removed gets nothing more on a connection that it had open before; the refusal closes it.
-func handler(s *Service, ca *pki.CA, log *slog.Logger) http.Handler {
+func handler(s *Service, ca *pki.CA, agents Agents, log *slog.Logger) http.Handler {
 	l := &listener{ca: ca, log: log, now: s.now}
 	mux := http.NewServeMux()
 	mux.Handle("POST /v1/join", handle(l, func(r *http.Request, in JoinRequest) (*JoinResponse, error) {
@@ -80,6 +80,7 @@ func handler(s *Service, ca *pki.CA, log *slog.Logger) http.Handler {
 			return s.Renew(postgres.WithScope(ctx, postgres.AllTenants()), p, in)
 		})
 	}))
+	mux.Handle("GET /v1/agent/{arch}", l.download(agents))
 	mux.Handle("/", handle(l, func(*http.Request, struct{}) (*struct{}, error) {
 		return nil, problem.New(problem.NotFound, "There is no such call.")
 	}))

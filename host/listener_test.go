@@ -34,7 +34,7 @@ func (b *bundle) serve(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := host.NewServer(b.hosts, b.ca, slog.New(slog.DiscardHandler))
+	server := host.NewServer(b.hosts, b.ca, agents, slog.New(slog.DiscardHandler))
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		if err := server.ServeTLS(ln, "", ""); !errors.Is(err, http.ErrServerClosed) {
@@ -57,6 +57,37 @@ func (b *bundle) clientTLS(t *testing.T, key crypto.Signer, certificate string) 
 		c.Certificates = []tls.Certificate{{Certificate: [][]byte{leafOf(t, certificate).Raw}, PrivateKey: key}}
 	}
 	return c
+}
+
+// agents has one for amd64 only.
+func agents(arch string) (io.ReadCloser, error) {
+	if arch != "amd64" {
+		return nil, os.ErrNotExist
+	}
+	return io.NopCloser(strings.NewReader("\x7fELF " + arch)), nil
+}
+
+// A machine without a certificate gets the agent, and nothing else by the same way.
+func TestListenerGivesTheAgent(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	transport := &http.Transport{TLSClientConfig: b.clientTLS(t, nil, "")}
+	defer transport.CloseIdleConnections()
+	client := &http.Client{Transport: transport}
+	address := b.serve(t)
+	for path, want := range map[string]int{
+		"amd64": http.StatusOK, "arm64": http.StatusInternalServerError, "sparc": http.StatusNotFound, "..%2fca.key": http.StatusNotFound, "": http.StatusNotFound,
+	} {
+		response, err := client.Get("https://" + address + "/v1/agent/" + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := io.ReadAll(response.Body)
+		_ = response.Body.Close()
+		if err != nil || response.StatusCode != want || (want == http.StatusOK) != (string(body) == "\x7fELF amd64") {
+			t.Errorf("%q: status %d, %q, %v", path, response.StatusCode, body, err)
+		}
+	}
 }
 
 // post sends one request on a connection of its own.
