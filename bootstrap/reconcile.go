@@ -167,11 +167,11 @@ func (r *Reconciler) decide(ctx context.Context, w *work) (out outcome, err erro
 	ctx = provideraccount.AtStamp(ctx, w.stamp)
 	w.manifest, _ = r.Accounts.Manifest(w.account.Provider)
 	if w.Status != model.Failed {
+		if w.CancelRequestedAt != nil { // a person's word, which the end of its time does not change
+			return fail(model.Cancelled, "The bootstrap was cancelled.", nil), nil
+		}
 		if w.overdue() {
 			return w.expired(), nil
-		}
-		if w.CancelRequestedAt != nil {
-			return fail(model.Cancelled, "The bootstrap was cancelled.", nil), nil
 		}
 	}
 	if !r.tenants.take(w.TenantID) {
