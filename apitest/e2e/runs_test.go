@@ -8,9 +8,12 @@ import (
 
 // run is a bootstrap as its owner sees it.
 type run struct {
-	ID, MachineID, HostID, Status string
+	ID, MachineID, HostID, Status, WaitReason, Cleanup string
 
-	Failure *struct{ Reason, Message string }
+	Failure *struct {
+		Reason, Message string
+		LogTail         []string
+	}
 	History []transition
 }
 
@@ -19,7 +22,7 @@ type transition struct {
 	From, To, At string
 }
 
-const runFields = `{ id machineId hostId status failure { reason message } history { from to at } }`
+const runFields = `{ id machineId hostId status waitReason cleanup failure { reason message logTail } history { from to at } }`
 
 // The way of a run that goes well.
 var (
