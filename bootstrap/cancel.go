@@ -25,32 +25,39 @@ func (s *Service) Cancel(ctx context.Context, in model.CancelBootstrapInput) (*m
 	if err != nil {
 		return nil, err
 	}
-	err = s.Authz.Holding(ctx, needs(r.TenantID, r.AccountID), func(ctx context.Context, tx bun.Tx) error {
-		if r, err = lock(ctx, tx, in.TenantID, in.BootstrapID); err != nil {
-			return err
-		}
-		if r.Status == model.Joined {
-			return problem.New(problem.InvalidState, "The bootstrap has joined; remove the host instead.").With("status", r.Status)
-		}
-		if r.CancelRequestedAt != nil || r.Status == model.Failed && !r.keeps() {
-			return record(ctx, tx, cancelAction, audit.Replayed, r)
-		}
-		r, err = update(ctx, tx.NewUpdate().Model((*run)(nil)).
-			Set("cancel_requested_at = now()").Set("updated_at = now()").Where("id = ?", r.ID))
-		if err != nil {
-			return err
-		}
-		if err := s.queue.wake(ctx, tx, r.ID); err != nil {
-			return err
-		}
-		s.fault("cancelling.written")
-		return record(ctx, tx, cancelAction, audit.Allowed, r)
+	var after *run
+	err = s.Authz.Holding(ctx, needs(r.TenantID, r.AccountID), func(ctx context.Context, tx bun.Tx) (err error) {
+		after, err = s.cancelIn(ctx, tx, in)
+		return err
 	})
 	if err != nil {
 		return nil, err
 	}
 	s.fault("cancelling.committed")
-	return &model.CancelBootstrapPayload{Bootstrap: &r.Bootstrap}, nil
+	return &model.CancelBootstrapPayload{Bootstrap: &after.Bootstrap}, nil
+}
+
+func (s *Service) cancelIn(ctx context.Context, tx bun.Tx, in model.CancelBootstrapInput) (*run, error) {
+	r, err := lock(ctx, tx, in.TenantID, in.BootstrapID)
+	if err != nil {
+		return nil, err
+	}
+	if r.Status == model.Joined {
+		return nil, problem.New(problem.InvalidState, "The bootstrap has joined; remove the host instead.").With("status", r.Status)
+	}
+	if r.CancelRequestedAt != nil || r.Status == model.Failed && !r.keeps() {
+		return r, record(ctx, tx, cancelAction, audit.Replayed, r)
+	}
+	r, err = update(ctx, tx.NewUpdate().Model((*run)(nil)).
+		Set("cancel_requested_at = now()").Set("updated_at = now()").Where("id = ?", r.ID))
+	if err != nil {
+		return nil, err
+	}
+	if err := s.queue.wake(ctx, tx, r.ID); err != nil {
+		return nil, err
+	}
+	s.fault("cancelling.written")
+	return r, record(ctx, tx, cancelAction, audit.Allowed, r)
 }
 
 // keeps reports whether what the run ordered may be waiting for a retry.

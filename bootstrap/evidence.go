@@ -3,6 +3,7 @@ package bootstrap
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/uptrace/bun"
@@ -69,7 +70,7 @@ func (s *Service) Candidates(ctx context.Context, c *model.BootstrapClaim) ([]*m
 	if err != nil {
 		return nil, err
 	}
-	orders, err := s.ordersOf(ctx, c.Run)
+	there, err := s.atProvider(ctx, c.Run)
 	if err != nil {
 		return nil, err
 	}
@@ -87,34 +88,50 @@ func (s *Service) Candidates(ctx context.Context, c *model.BootstrapClaim) ([]*m
 	}
 	free := []*model.Machine{}
 	for _, m := range machines {
-		if !taken[keys[m.ID]] && (orders[m.ID] == "" || orders[m.ID] == c.OperationID) {
+		if !taken[keys[m.ID]] && (there.orders[m.ID] == "" || there.orders[m.ID] == c.OperationID) {
 			free = append(free, m)
 		}
 	}
 	return free, nil
 }
 
-// ordersOf asks the provider which of the account's machines carry an operation id, and which; none where it cannot tell.
-func (s *Service) ordersOf(ctx context.Context, r *model.Bootstrap) (map[string]string, error) {
+// listing is what a provider says that the account has.
+type listing struct {
+	machines []*model.Machine  // nil where it cannot tell
+	orders   map[string]string // the operation ids that machines carry, by machine; empty where it cannot tell
+}
+
+func (l listing) lists(machineID string) bool {
+	return slices.ContainsFunc(l.machines, func(m *model.Machine) bool { return m.ID == machineID })
+}
+
+// atProvider asks the provider what the account of a run has.
+func (s *Service) atProvider(ctx context.Context, r *model.Bootstrap) (l listing, err error) {
 	account, err := s.Accounts.Account(ctx, s.DB.DB, r.TenantID, r.AccountID)
 	if err != nil {
-		return nil, err
+		return l, err
 	}
+	manifest, _ := s.Accounts.Manifest(account.Provider)
 	var owned []provider.OwnedMachine
 	err = s.Accounts.Live(ctx, account, func(ctx context.Context, c provider.Client) (err error) {
+		if manifest.Capabilities.Machines {
+			if l.machines, err = c.Machines(ctx); err != nil {
+				return err
+			}
+		}
 		if claimant, ok := c.(provider.Claimant); ok {
 			owned, err = claimant.Claims(ctx)
 		}
 		return err
 	})
 	if err != nil {
-		return nil, provider.Problem(account.Provider, err)
+		return l, provider.Problem(account.Provider, err)
 	}
-	orders := make(map[string]string, len(owned))
+	l.orders = make(map[string]string, len(owned))
 	for _, m := range owned {
-		orders[m.MachineID] = m.OperationID
+		l.orders[m.MachineID] = m.OperationID
 	}
-	return orders, nil
+	return l, nil
 }
 
 // keysOf names the machines as reservations do. One that has no key cannot be reserved.

@@ -75,6 +75,8 @@ func TestCandidates(t *testing.T) {
 	equal(t, "candidates beside another order", candidates(runID), []string{"free"})
 	_, err := b.service.ResolveClaim(b.ctx, model.ResolveClaimInput{TenantID: tenant, BootstrapID: runID, MachineID: &theirs.id})
 	wantCode(t, err, problem.InvalidInput)
+	_, err = b.service.ResolveClaim(b.ctx, model.ResolveClaimInput{TenantID: tenant, BootstrapID: runID, MachineID: new("elsewhere")})
+	wantCode(t, err, problem.InvalidInput)
 	ours := b.cloud.machines[b.row(runID).OperationID]
 	b.cloud.change(func() { ours.hidden = false })
 	equal(t, "candidates with the order's own", candidates(runID), []string{"free", ours.id})

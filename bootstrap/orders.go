@@ -31,7 +31,8 @@ func (r *Reconciler) attempt(ctx context.Context, w *work) (wait time.Duration, 
 		return 0, r.write(ctx, w, set)
 	}
 	var after *run
-	err = r.DB.RunInTx(ctx, func(ctx context.Context, tx bun.Tx) error {
+	err = r.DB.RunInTx(ctx, func(ctx context.Context, tx bun.Tx) (err error) {
+		after = nil // of a run of this function that was undone
 		if _, err := tx.NewRaw("SELECT pg_advisory_xact_lock(hashtextextended(?, 0))", "orders of "+w.TenantID).Exec(ctx); err != nil {
 			return failed("waiting for the orders of a tenant", err)
 		}

@@ -92,15 +92,16 @@ func (s *Service) ReleaseMachine(ctx context.Context, in model.ReleaseMachineInp
 	}
 	// Whether somebody owns the machine does not stop at the tenants that the caller sees.
 	all := postgres.WithScope(ctx, postgres.AllTenants())
-	err = s.Authz.Holding(all, needs(found.TenantID, found.AccountID), func(ctx context.Context, tx bun.Tx) error {
-		found, err = s.askRelease(ctx, tx, at, found.ID, key, actor.Subject)
+	var after *orphan
+	err = s.Authz.Holding(all, needs(found.TenantID, found.AccountID), func(ctx context.Context, tx bun.Tx) (err error) {
+		after, err = s.askRelease(ctx, tx, at, found.ID, key, actor.Subject)
 		return err
 	})
 	if err != nil {
 		return nil, err
 	}
 	s.fault("releasing.committed")
-	return &model.ReleaseMachinePayload{Orphan: &found.Orphan}, nil
+	return &model.ReleaseMachinePayload{Orphan: &after.Orphan}, nil
 }
 
 // findOrphan decides as find does: what the caller may not touch is answered like what is not there.

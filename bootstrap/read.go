@@ -58,8 +58,10 @@ func (s *Service) find(ctx context.Context, p model.Permission, tenantID, bootst
 	if err := s.Authz.Check(ctx, p, authz.Tenant(tenantID)); err != nil {
 		return nil, err
 	}
-	return nil, problem.New(problem.NotFound, "There is no such bootstrap.")
+	return nil, noRun()
 }
+
+func noRun() error { return problem.New(problem.NotFound, "There is no such bootstrap.") }
 
 // PageQuery says which runs to list, those of all tenants without a TenantID; AccountID and PoolID, which take one, and the others narrow
 // it. First is 1 to 100, by default 50.

@@ -18,7 +18,7 @@ const (
 
 // ResolveClaim says what became of an order whose outcome is unknown: it brought this machine, or nothing and may be sent again.
 // For a run that failed meanwhile it is the word that the cleanup waits for. It needs compute:providers:manage on the run's
-// account. INVALID_INPUT (also for a machine that another order brought), UNAUTHENTICATED, FORBIDDEN, NOT_FOUND, the errors of the
+// account. INVALID_INPUT (also for a machine that the account does not list or another order brought), UNAUTHENTICATED, FORBIDDEN, NOT_FOUND, the errors of the
 // account's machines when the provider cannot be asked about the one that is named, or INVALID_STATE unless the run waits with CLAIM_UNCERTAIN. Not
 // idempotent: once it is said, a repeat is INVALID_STATE.
 func (s *Service) ResolveClaim(ctx context.Context, in model.ResolveClaimInput) (*model.ResolveClaimPayload, error) {
@@ -34,51 +34,63 @@ func (s *Service) ResolveClaim(ctx context.Context, in model.ResolveClaimInput) 
 	if err != nil {
 		return nil, err
 	}
-	if err := s.isNoOthers(ctx, r, in.MachineID); err != nil {
+	if err := s.mayBeOf(ctx, r, in.MachineID); err != nil {
 		return nil, err
 	}
-	err = s.Authz.Holding(ctx, needs(r.TenantID, r.AccountID), func(ctx context.Context, tx bun.Tx) error {
-		if r, err = lock(ctx, tx, in.TenantID, in.BootstrapID); err != nil {
-			return err
-		}
-		if !r.uncertain() {
-			return problem.New(problem.InvalidState, "The bootstrap does not wait for anybody to resolve its claim.").
-				With("status", r.Status).With("waitReason", r.WaitReason)
-		}
-		set, err := s.resolution(ctx, tx, r, in)
-		if err != nil {
-			return err
-		}
-		// The new epoch takes the run from a worker that is just looking for the order once more.
-		r, err = update(ctx, set.apply(tx.NewUpdate().Model((*run)(nil))).Set("lease_epoch = lease_epoch + 1").Where("id = ?", r.ID))
-		if err != nil {
-			return err
-		}
-		if err := s.queue.wake(ctx, tx, r.ID); err != nil {
-			return err
-		}
-		s.fault("resolving.written")
-		return record(ctx, tx, resolveAction, audit.Allowed, r)
+	var after *run
+	err = s.Authz.Holding(ctx, needs(r.TenantID, r.AccountID), func(ctx context.Context, tx bun.Tx) (err error) {
+		after, err = s.resolveIn(ctx, tx, in)
+		return err
 	})
 	if err != nil {
 		return nil, err
 	}
 	s.fault("resolving.committed")
-	return &model.ResolveClaimPayload{Bootstrap: &r.Bootstrap}, nil
+	return &model.ResolveClaimPayload{Bootstrap: &after.Bootstrap}, nil
 }
 
-// isNoOthers refuses a machine that the provider says another order brought: whoever ordered it waits for it.
-func (s *Service) isNoOthers(ctx context.Context, r *run, machineID *string) error {
+func (s *Service) resolveIn(ctx context.Context, tx bun.Tx, in model.ResolveClaimInput) (*run, error) {
+	r, err := lock(ctx, tx, in.TenantID, in.BootstrapID)
+	if err != nil {
+		return nil, err
+	}
+	if !r.uncertain() {
+		return nil, problem.New(problem.InvalidState, "The bootstrap does not wait for anybody to resolve its claim.").
+			With("status", r.Status).With("waitReason", r.WaitReason)
+	}
+	set, err := s.resolution(ctx, tx, r, in)
+	if err != nil {
+		return nil, err
+	}
+	// The new epoch takes the run from a worker that is just looking for the order once more.
+	r, err = update(ctx, set.apply(tx.NewUpdate().Model((*run)(nil))).Set("lease_epoch = lease_epoch + 1").Where("id = ?", r.ID))
+	if err != nil {
+		return nil, err
+	}
+	if err := s.queue.wake(ctx, tx, r.ID); err != nil {
+		return nil, err
+	}
+	s.fault("resolving.written")
+	return r, record(ctx, tx, resolveAction, audit.Allowed, r)
+}
+
+// mayBeOf refuses a machine that the order cannot have brought: one that the account does not list, or that another order brought, since
+// whoever sent that one waits for it.
+func (s *Service) mayBeOf(ctx context.Context, r *run, machineID *string) error {
 	if machineID == nil || !r.uncertain() {
 		return nil
 	}
-	orders, err := s.ordersOf(ctx, &r.Bootstrap)
+	there, err := s.atProvider(ctx, &r.Bootstrap)
 	if err != nil {
 		return err
 	}
 	var check checklist
-	if order := orders[*machineID]; order != "" && order != r.OperationID {
+	order := there.orders[*machineID]
+	switch {
+	case order != "" && order != r.OperationID:
 		check.issues.Add("machineId", "must be what this order brought; this machine carries the operation id of another")
+	case order == "" && there.machines != nil && !there.lists(*machineID):
+		check.issues.Add("machineId", "must be one of the account's machines")
 	}
 	return check.err()
 }

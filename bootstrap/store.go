@@ -101,13 +101,13 @@ func load(ctx context.Context, idb bun.IDB, tenantID, id string) (*run, error) {
 	return r, nil
 }
 
-// lock reads a run and keeps it as it is until the transaction ends; nil when the tenant has none of the id.
+// lock reads a run and keeps it as it is until the transaction ends. NOT_FOUND when the tenant has none of the id any more.
 func lock(ctx context.Context, tx bun.IDB, tenantID, id string) (*run, error) {
 	r := new(run)
 	err := tx.NewSelect().Model(r).ColumnExpr(withNow).Where("id = ?", id).Where("tenant_id = ?", tenantID).
 		For("NO KEY UPDATE").Scan(ctx)
 	if errors.Is(err, sql.ErrNoRows) {
-		return nil, nil
+		return nil, noRun()
 	}
 	if err != nil {
 		return nil, failed("locking a run", err)

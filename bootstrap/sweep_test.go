@@ -274,10 +274,19 @@ func TestReleaseOfAnOrphan(t *testing.T) {
 	b.cloud.next("release", failsWith(provider.Unavailable), fault{}, fault{})
 	b.cloud.next("find", fault{})
 	b.rec.Timing.Cleanup, b.rec.Timing.CleanupMax = time.Hour, time.Hour
+	if b.orphan().Release().Attempts != 0 {
+		t.Errorf("before the first attempt it is %+v", b.orphan().Release())
+	}
 	releases()
 	equal(t, "orphans while the provider is away", b.orphans(), []string{"not-ours " + machineID})
+	if r := b.orphan().Release(); r.Attempts != 1 || r.LastError == "" || r.NextTryAt == nil || !r.NextTryAt.After(time.Now().Add(time.Minute)) || r.DroppedAt != nil {
+		t.Errorf("after a failure it is %+v", r)
+	}
 	releases()
 	equal(t, "orphans", b.orphans(), []string{})
+	if r := b.orphan().Release(); r.LastError != "" || r.NextTryAt != nil || r.DroppedAt != nil {
+		t.Errorf("at its end it is %+v", r)
+	}
 	equal(t, "released, leaked, reservations", []int{b.cloud.released, b.cloud.leaked(nil), b.orphanReservations()}, []int{1, 0, 0})
 	var outcomes []string
 	if err := b.db.NewRaw("SELECT outcome FROM audit_log WHERE action = 'releaseMachine' ORDER BY id").Scan(t.Context(), &outcomes); err != nil {
@@ -316,8 +325,15 @@ func TestReleaseThatTheProviderDoubts(t *testing.T) {
 		t.Fatal(err)
 	}
 	equal(t, "orphans, reservations", []int{len(b.orphans()), b.orphanReservations()}, []int{1, 0})
-	if _, err := b.service.ReleaseMachine(b.ctx, in); err != nil {
-		t.Errorf("it cannot be said again: %v", err)
+	if r := b.orphan().Release(); r == nil || r.DroppedAt == nil || r.NextTryAt != nil || r.LastError == "" {
+		t.Errorf("the dropped release is %+v", r)
+	}
+	p, err := b.service.ReleaseMachine(b.ctx, in)
+	if err != nil {
+		t.Fatalf("it cannot be said again: %v", err)
+	}
+	if r := p.Orphan.Release(); r.DroppedAt != nil || r.NextTryAt == nil || r.LastError != "" || r.Attempts != 0 || r.RequestedBy != owner {
+		t.Errorf("the release that was asked for anew is %+v", r)
 	}
 }
 
