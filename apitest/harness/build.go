@@ -83,7 +83,7 @@ func (b *Build) make() (err error) {
 func (b *Build) take(shared string) error {
 	var errs []error
 	for _, pkg := range b.Packages {
-		name := filepath.Base(pkg)
+		name := filepath.Base(filepath.Join(b.Module, pkg))
 		names := []string{name}
 		if name == "bcd" {
 			names = append(names, "bcd-linux-amd64", "bcd-linux-arm64")

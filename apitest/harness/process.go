@@ -30,7 +30,7 @@ type Process struct {
 // does the signal that it gets when the test process ends, which is SIGKILL.
 func Start(t testing.TB, cmd *exec.Cmd, log *Log) *Process {
 	t.Helper()
-	p := &Process{Log: log, cmd: cmd, from: len(log.Bytes()), done: make(chan struct{})}
+	p := &Process{Log: log, cmd: cmd, from: len(log.Text()), done: make(chan struct{})}
 	if cmd.Stdout == nil {
 		cmd.Stdout = log
 	}
@@ -58,19 +58,10 @@ func Start(t testing.TB, cmd *exec.Cmd, log *Log) *Process {
 	return p
 }
 
-// Serve starts a server with the settings for its whole configuration.
-func Serve(t testing.TB, program string, settings map[string]any, log *Log, env ...string) *Process {
+// Config writes a configuration file.
+func Config(t testing.TB, settings map[string]any) (path string) {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "config.yaml")
-	WriteConfig(t, path, settings)
-	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), program, "serve", "--config", path) // it ends with Stop or Kill
-	cmd.Env = append(os.Environ(), env...)
-	return Start(t, cmd, log)
-}
-
-// WriteConfig writes a configuration file.
-func WriteConfig(t testing.TB, path string, settings map[string]any) {
-	t.Helper()
+	path = filepath.Join(t.TempDir(), "config.yaml")
 	text, err := json.Marshal(settings) // JSON is YAML
 	if err == nil {
 		err = os.WriteFile(path, text, 0o600)
@@ -78,6 +69,15 @@ func WriteConfig(t testing.TB, path string, settings map[string]any) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return path
+}
+
+// Serve starts a server.
+func Serve(t testing.TB, program, config string, log *Log, env ...string) *Process {
+	t.Helper()
+	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), program, "serve", "--config", config) // it ends with Stop or Kill
+	cmd.Env = append(os.Environ(), env...)
+	return Start(t, cmd, log)
 }
 
 // Ready waits until the server says at which address it listens, and that it is ready, and gives its URL.
@@ -95,7 +95,7 @@ func (p *Process) Ready(t testing.TB) (url string) {
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: Patience}
 	Await(t, "/readyz says so", func() bool {
 		if p.Dead() {
-			t.Fatalf("the server ended: %v; its log:\n%s", p.err, p.Log.Text())
+			t.Fatalf("the server ended: %v; its log:\n%s", p.err, p.Log.End(20_000))
 		}
 		resp, err := client.Get(url + "/readyz")
 		if err != nil {
@@ -111,7 +111,7 @@ func (p *Process) Ready(t testing.TB) (url string) {
 func (p *Process) AwaitLine(t testing.TB, matches func(line []byte) bool) {
 	t.Helper()
 	if !p.Log.wait(p.from, p.done, matches) {
-		t.Fatalf("waited in vain for a line of %s; its log:\n%s", p.cmd.Path, p.Log.Text())
+		t.Fatalf("waited in vain for a line of %s; its log:\n%s", p.cmd.Path, p.Log.End(20_000))
 	}
 }
 
@@ -157,6 +157,19 @@ func (p *Process) Stop(limit time.Duration) error {
 	}
 }
 
+// StopWith stops it when the test ends, which fails if it does not end well.
+func (p *Process) StopWith(t testing.TB) {
+	t.Helper()
+	t.Cleanup(func() {
+		if err := p.Stop(Patience); err != nil {
+			t.Errorf("the server ended: %v", err)
+		}
+		if t.Failed() {
+			t.Logf("the end of its log:\n%s", p.Log.End(20_000))
+		}
+	})
+}
+
 // Log gathers what a process prints. The zero value is empty.
 type Log struct {
 	mu      sync.Mutex
@@ -195,8 +208,8 @@ func (l *Log) End(n int) string {
 func (l *Log) wait(from int, done <-chan struct{}, matches func(line []byte) bool) bool {
 	deadline := time.After(Patience)
 	for over := false; ; {
-		all, changed := l.next()
-		for line := range bytes.Lines(all[from:]) {
+		text, changed := l.since(from)
+		for line := range bytes.Lines(text) {
 			if bytes.HasSuffix(line, []byte("\n")) && matches(bytes.TrimRight(line, "\n")) {
 				return true
 			}
@@ -214,11 +227,11 @@ func (l *Log) wait(from int, done <-chan struct{}, matches func(line []byte) boo
 	}
 }
 
-func (l *Log) next() (all []byte, changed <-chan struct{}) {
+func (l *Log) since(from int) (text []byte, changed <-chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.changed == nil {
 		l.changed = make(chan struct{})
 	}
-	return bytes.Clone(l.all.Bytes()), l.changed
+	return bytes.Clone(l.all.Bytes()[from:]), l.changed
 }

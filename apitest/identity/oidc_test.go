@@ -10,6 +10,7 @@ import (
 	"sync"
 	"testing"
 
+	"better/compute/apitest/harness"
 	"better/compute/internal/postgres/pgtest"
 )
 
@@ -37,7 +38,7 @@ func bindings(all ...string) map[string]any {
 
 func TestCallersOfAnOpenIDConnectProvider(t *testing.T) {
 	t.Parallel()
-	address := freeAddress(t)
+	address := harness.FreeAddress(t, "127.0.0.1")
 	s, _ := serve(t, pgtest.URL(t), oidcAuth("http://"+address), bindings("group:ops tenant-admin compute-tenant/acme", "user:fixed provider-viewer compute-tenant/acme"))
 
 	// The issuer is away: that is said, and nobody else is kept out.
@@ -65,7 +66,7 @@ func TestCallersOfAnOpenIDConnectProvider(t *testing.T) {
 	s.refusesAlike(t, p)
 	s.rotates(t, p, token)
 	s.withstandsAStorm(t, p, token)
-	if log := s.log.text(); strings.Contains(log, token[:40]) || strings.Contains(log, outsider[len(outsider)-40:]) || !strings.Contains(log, `"reason":"another audience"`) {
+	if log := s.Log.Text(); strings.Contains(log, token[:40]) || strings.Contains(log, outsider[len(outsider)-40:]) || !strings.Contains(log, `"reason":"another audience"`) {
 		t.Error("the log has a token, or lacks the reason of a refusal")
 	}
 	_, _, metrics := do(t, http.MethodGet, s.url+"/metrics", "", nil, nil)

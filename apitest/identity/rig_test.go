@@ -7,125 +7,52 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/url"
-	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
-	"sync"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/coder/websocket"
+
+	"better/compute/apitest/harness"
 )
 
 // process is a server or a provider that runs until the end of the test.
 type process struct {
+	*harness.Process
 	url string
-	log *lineLog
-}
-
-// lineLog keeps what a process writes, and tells its lines.
-type lineLog struct {
-	mu    sync.Mutex
-	all   bytes.Buffer
-	found chan string
-	seek  func(line string) (url string, ok bool)
-}
-
-func (l *lineLog) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for line := range strings.Lines(string(p)) {
-		if found, ok := l.seek(line); ok {
-			l.found <- found
-		}
-	}
-	return l.all.Write(p)
-}
-
-func (l *lineLog) text() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.all.String()
-}
-
-// launch starts a process and waits for the line that says where it is.
-func launch(t testing.TB, cmd *exec.Cmd, seek func(string) (string, bool)) *process {
-	t.Helper()
-	p := &process{log: &lineLog{found: make(chan string, 1), seek: seek}}
-	cmd.Stdout, cmd.Stderr = p.log, p.log
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	ended := make(chan error, 1)
-	go func() { ended <- cmd.Wait() }()
-	t.Cleanup(func() {
-		_ = cmd.Process.Signal(syscall.SIGTERM)
-		select {
-		case <-ended:
-		case <-time.After(patience):
-			_ = cmd.Process.Kill()
-			t.Errorf("%s does not stop", cmd.Path)
-		}
-	})
-	select {
-	case p.url = <-p.log.found:
-		return p
-	case err := <-ended:
-		ended <- err
-		t.Fatalf("%s ended: %v\n%s", cmd.Path, err, p.log.text())
-	case <-time.After(patience):
-		t.Fatalf("%s does not get ready\n%s", cmd.Path, p.log.text())
-	}
-	return nil
 }
 
 // serve starts a replica with the settings on the database.
-func serve(t testing.TB, database string, auth, authorization map[string]any) (*process, string) {
+func serve(t testing.TB, database string, auth, authorization map[string]any) (p *process, config string) {
 	t.Helper()
-	dir := t.TempDir()
-	text, err := json.Marshal(map[string]any{ // JSON is YAML
-		"listen": "127.0.0.1:0", "stateDir": dir, "database": map[string]any{"url": database, "maxConns": 8},
+	config = harness.Config(t, map[string]any{
+		"listen": "127.0.0.1:0", "stateDir": t.TempDir(), "database": map[string]any{"url": database, "maxConns": 8},
 		"auth": auth, "authz": authorization, "providers": []map[string]any{{"name": "ssh"}}, "limits": map[string]any{"drainNotice": "1ms"},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	config := filepath.Join(dir, "config.yaml")
-	if err := os.WriteFile(config, text, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.CommandContext(context.Background(), binary(t, "compute-api"), "serve", "--config", config) // stopped by launch
-	return launch(t, cmd, func(line string) (string, bool) {
-		var l struct{ Msg, Listen string }
-		ready := json.Unmarshal([]byte(line), &l) == nil && l.Msg == "ready"
-		return "http://" + l.Listen, ready
-	}), config
+	p = &process{Process: harness.Serve(t, servers.Program(t, "compute-api"), config, new(harness.Log))}
+	p.StopWith(t)
+	p.url = p.Ready(t)
+	return p, config
 }
 
 // provide starts the OpenID Connect provider.
 func provide(t testing.TB, listen string) *process {
 	t.Helper()
-	cmd := exec.CommandContext(context.Background(), binary(t, "provider"), "-listen", listen) // stopped by launch
-	return launch(t, cmd, func(line string) (string, bool) { return strings.CutPrefix(strings.TrimSpace(line), "ready issuer=") })
-}
-
-func freeAddress(t testing.TB) string {
-	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = ln.Close() }()
-	return ln.Addr().String()
+	cmd := exec.CommandContext(context.Background(), providers.Program(t, "provider"), "-listen", listen) // killed with the test
+	p := &process{Process: harness.Start(t, cmd, new(harness.Log))}
+	t.Cleanup(p.Kill)
+	p.AwaitLine(t, func(line []byte) (ready bool) {
+		p.url, ready = strings.CutPrefix(string(line), "ready issuer=")
+		return ready
+	})
+	return p
 }
 
 // client keeps no connections, so that a leak of ours is none of its.
-var client = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: patience}
+var client = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: harness.Patience}
 
 func do(t testing.TB, method, address, token string, header map[string]string, body io.Reader) (int, http.Header, string) {
 	t.Helper()
@@ -221,7 +148,7 @@ func (p *process) viewer(t testing.TB, token string) string {
 func eventually(t testing.TB, what, want string, ask func() string) {
 	t.Helper()
 	var got string
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(harness.Patience); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
 		if got = ask(); got == want {
 			return
 		}
@@ -334,7 +261,7 @@ func (s stream) wait(t testing.TB, what string) string {
 	select {
 	case how := <-s.end:
 		return how
-	case <-time.After(patience):
+	case <-time.After(harness.Patience):
 		t.Errorf("%s does not end", what)
 		return ""
 	}

@@ -112,7 +112,7 @@ func TestTheLifeOfAnAPIToken(t *testing.T) {
 		t.Errorf("revoked again: %s", a.body)
 	}
 	for _, p := range []*process{one, two} {
-		if strings.Contains(p.log.text(), token[4:24]) {
+		if strings.Contains(p.Log.Text(), token[4:24]) {
 			t.Error("the log has the token")
 		}
 	}
@@ -176,7 +176,7 @@ func TestTokensOfTheOperator(t *testing.T) {
 	t.Parallel()
 	one, _, config := newReplicas(t)
 	command := func(args ...string) (string, error) {
-		cmd := exec.CommandContext(t.Context(), binary(t, "compute-api"), append(args, "--config", config)...)
+		cmd := exec.CommandContext(t.Context(), servers.Program(t, "compute-api"), append(args, "--config", config)...)
 		out, err := cmd.Output()
 		return strings.TrimSpace(string(out)), err
 	}

@@ -428,7 +428,7 @@ func (p *replica) start() {
 	query.Set("application_name", fmt.Sprintf("%s.%d", p.name, p.starts))
 	dsn.RawQuery = query.Encode()
 	database["url"] = dsn.String()
-	p.Process = harness.Serve(p.r.t, p.r.server, p.config, &p.log, p.env...)
+	p.Process = harness.Serve(p.r.t, p.r.server, harness.Config(p.r.t, p.config), &p.log, p.env...)
 }
 
 // revive starts again what is dead, and says how many that were.
