@@ -6,11 +6,13 @@ import (
 	"io"
 	"net/http"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/coder/websocket"
 
+	"better/compute/apitest/harness"
 	"better/compute/apitoken"
 	"better/compute/internal/cursor"
 	"better/compute/model"
@@ -49,7 +51,7 @@ func TestEndings(t *testing.T) {
 				}
 				return refusedWith("UNAUTHENTICATED")(err)
 			}},
-			{"drain", tokenOf(tokens[1]), func(_ *testing.T, f *endingFollower) { f.server.stop() }, func(err error) bool {
+			{"drain", tokenOf(tokens[1]), func(_ *testing.T, f *endingFollower) { _ = f.server.Signal(syscall.SIGTERM) }, func(err error) bool {
 				if socket {
 					return websocket.CloseStatus(err) == websocket.StatusGoingAway
 				}
@@ -70,7 +72,7 @@ func TestEndings(t *testing.T) {
 					if !c.heard(err) {
 						t.Errorf("the stream ended with %v", err)
 					}
-				case <-time.After(patience):
+				case <-time.After(harness.Patience):
 					t.Fatal("the stream does not end")
 				}
 				f.write(t, 3)
@@ -156,7 +158,7 @@ func (f *endingFollower) open(t *testing.T, token string) (ended <-chan error) {
 			return true
 		})
 	}()
-	await(t, "the stream brings something", func() bool {
+	harness.Await(t, "the stream brings something", func() bool {
 		f.write(t, 1)
 		return f.count() > before
 	})
@@ -192,7 +194,7 @@ func (f *endingFollower) resume(t *testing.T, token string) {
 	t.Helper()
 	f.open(t, token)
 	truth := f.committed(t, f.account)
-	await(t, "the last event is seen", func() bool {
+	harness.Await(t, "the last event is seen", func() bool {
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		return !f.seen[len(f.seen)-1].At.Before(truth[len(truth)-1].At)

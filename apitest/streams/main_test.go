@@ -6,28 +6,16 @@
 package streams
 
 import (
-	"bytes"
-	"context"
 	"flag"
-	"fmt"
 	"os"
-	"os/exec"
-	"path/filepath"
-	"runtime"
-	"sync"
-	"syscall"
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
+	"better/compute/apitest/harness"
 	"better/compute/internal/id"
 	"better/compute/internal/postgres"
 	"better/compute/internal/postgres/pgtest"
 )
-
-// patience bounds every wait for what happens by itself, on a machine that is busy.
-const patience = 3 * time.Minute
 
 var (
 	events        = flag.Int("events", 5000, "how many events TestOutbox has written")
@@ -35,6 +23,9 @@ var (
 	subscriptions = flag.Int("subscriptions", 200, "how many subscriptions TestSubscriptions opens")
 	seed          = flag.Uint64("seed", 0, "repeats a run; 0 takes a new one")
 )
+
+// programs are the server.
+var programs = &harness.Build{Packages: []string{"./cmd/compute-api"}}
 
 func TestMain(m *testing.M) {
 	if job := os.Getenv(jobVariable); job != "" {
@@ -44,76 +35,7 @@ func TestMain(m *testing.M) {
 	if *seed == 0 {
 		*seed = uint64(time.Now().UnixNano())
 	}
-	goleak.VerifyTestMain(m, pgtest.IgnoreServer(), goleak.Cleanup(func(code int) {
-		if built.dir != "" {
-			_ = os.RemoveAll(built.dir)
-		}
-		os.Exit(code)
-	}))
-}
-
-// report prints the figures of a harness.
-func report(t *testing.T, name, format string, args ...any) {
-	t.Helper()
-	verdict := "PASS"
-	if t.Failed() {
-		verdict = "FAIL"
-	}
-	fmt.Printf("%s %s %s seed=%d\n", name, fmt.Sprintf(format, args...), verdict, *seed)
-}
-
-// await polls until it is so.
-func await(t testing.TB, what string, so func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(patience); !so(); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("waited in vain for this: %s", what)
-		}
-	}
-}
-
-// start runs a program that dies with this one. The channel gives how it ended.
-func start(cmd *exec.Cmd) (<-chan error, error) {
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	started, ended := make(chan error), make(chan error, 1)
-	go func() {
-		// The kernel takes the end of this thread for ours.
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		err := cmd.Start()
-		started <- err
-		if err == nil {
-			ended <- cmd.Wait()
-		}
-	}()
-	return ended, <-started
-}
-
-var built struct {
-	once sync.Once
-	dir  string
-	err  error
-}
-
-// serverBinary is the server, built once from the present sources.
-func serverBinary(t testing.TB) string {
-	t.Helper()
-	built.once.Do(func() {
-		if built.dir, built.err = os.MkdirTemp("", "streams-"); built.err != nil {
-			return
-		}
-		cmd := exec.CommandContext(context.Background(), "go", "build", "-o", built.dir+"/", "./cmd/compute-api")
-		cmd.Dir = "../.."
-		var out bytes.Buffer
-		cmd.Stdout, cmd.Stderr = &out, &out
-		if err := cmd.Run(); err != nil {
-			built.err = fmt.Errorf("building the server: %w\n%s", err, out.String())
-		}
-	})
-	if built.err != nil {
-		t.Fatal(built.err)
-	}
-	return filepath.Join(built.dir, "compute-api")
+	harness.Main(m, programs)
 }
 
 // tenant is whose runs they are.

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"better/compute/apitest/harness"
 	"better/compute/internal/event"
 )
 
@@ -73,7 +74,7 @@ func TestOutbox(t *testing.T) {
 	lost, twice, disorder := 0, 0, outOfOrder(truth)
 	readerKills := 0
 	for _, r := range readers {
-		await(t, "the last event is read", func() bool { return r.last() == truth[len(truth)-1].At })
+		harness.Await(t, "the last event is read", func() bool { return r.last() == truth[len(truth)-1].At })
 	}
 	stopReading()
 	for _, r := range readers {
@@ -87,7 +88,7 @@ func TestOutbox(t *testing.T) {
 	if lost+twice+disorder > 0 {
 		t.Errorf("%d events were lost, %d came twice, %d came out of order", lost, twice, disorder)
 	}
-	report(t, "outbox", "events=%d writers=8 killed=%d terminated=%d readers=2 killed=%d lost=%d twice=%d reordered=%d seconds=%.0f",
+	harness.Report(t, "outbox", *seed, "events=%d writers=8 killed=%d terminated=%d readers=2 killed=%d lost=%d twice=%d reordered=%d seconds=%.0f",
 		len(truth), kills, terminated, readerKills, lost, twice, disorder, took.Seconds())
 }
 
@@ -120,7 +121,7 @@ func (r *outboxReader) last() event.Position {
 // awaitCommits waits until no transaction runs: what was killed may have sent its commit.
 func (w *world) awaitCommits(t testing.TB) {
 	t.Helper()
-	await(t, "no transaction runs", func() bool {
+	harness.Await(t, "no transaction runs", func() bool {
 		var none bool
 		err := w.db.NewRaw("SELECT pg_snapshot_xmin(s) = pg_snapshot_xmax(s) FROM pg_current_snapshot() s").Scan(t.Context(), &none)
 		return err == nil && none

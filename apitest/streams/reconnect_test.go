@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"better/compute/apitest/harness"
 	"better/compute/internal/cursor"
 	"better/compute/internal/event"
 )
@@ -50,7 +51,7 @@ func TestReconnects(t *testing.T) {
 		wg.Go(func() { all[i].follow(t) })
 	}
 	for before := left.Load(); left.Load() > 0; before = left.Load() {
-		await(t, "a follower loses its connection", func() bool { return left.Load() < before || t.Failed() })
+		harness.Await(t, "a follower loses its connection", func() bool { return left.Load() < before || t.Failed() })
 	}
 	stopWriting()
 	for _, r := range writers {
@@ -87,7 +88,7 @@ func TestReconnects(t *testing.T) {
 	if lost+twice+disorder > 0 {
 		t.Errorf("%d events were lost, %d came twice, %d came out of order", lost, twice, disorder)
 	}
-	report(t, "reconnects", "followers=%d replicas=2 connections_cut=%d closed_as_slow=%d events=%d seen=%d lost=%d twice=%d reordered=%d",
+	harness.Report(t, "reconnects", *seed, "followers=%d replicas=2 connections_cut=%d closed_as_slow=%d events=%d seen=%d lost=%d twice=%d reordered=%d",
 		followers, int64(*reconnects)-left.Load(), closed, len(truth), seen, lost, twice, disorder)
 }
 
@@ -107,7 +108,7 @@ type follower struct {
 }
 
 func (f *follower) follow(t testing.TB) {
-	for deadline := time.Now().Add(10 * patience); time.Now().Before(deadline); {
+	for deadline := time.Now().Add(10 * harness.Patience); time.Now().Before(deadline); {
 		bytes := int64(math.MaxInt64)
 		if len(f.seen) == 0 || f.left.Load() > 0 {
 			bytes = int64(300 + f.rnd.intN(60_000))
@@ -136,7 +137,7 @@ func (f *follower) once(t testing.TB, bytes int64) error {
 	if f.after != "" {
 		variables["after"] = f.after
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), harness.Patience)
 	defer cancel()
 	return transport(ctx, shortLived(bytes), f.replicas[f.rnd.intN(len(f.replicas))].url, f.token, variables, func(c change) bool {
 		at, ok := positionOf(f.list, c.Cursor)

@@ -3,27 +3,20 @@ package streams
 import (
 	"bufio"
 	"bytes"
-	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
-	"syscall"
 	"testing"
-	"time"
+
+	"better/compute/apitest/harness"
 )
 
 // server is a replica of `compute-api serve` on the database of a world.
 type server struct {
-	url  string
-	pid  int
-	stop func() // asks it to end
+	*harness.Process
+	url string
 }
 
 // callers have a token each, by which they may follow the runs of the tenant.
@@ -43,84 +36,14 @@ func (w *world) startServer(t testing.TB, tokens []string) *server {
 		known = append(known, map[string]any{"token": token, "subject": subject})
 		bindings = append(bindings, map[string]any{"subject": subject, "role": "provider-viewer", "object": "compute-tenant/" + tenant})
 	}
-	dir := t.TempDir()
-	text, err := json.Marshal(map[string]any{ // JSON is YAML
-		"listen": "127.0.0.1:0", "stateDir": dir, "database": map[string]any{"url": w.url, "maxConns": 12},
+	config := harness.Config(t, map[string]any{
+		"listen": "127.0.0.1:0", "stateDir": t.TempDir(), "database": map[string]any{"url": w.url, "maxConns": 12},
 		"auth": map[string]any{"allowStaticTokens": true, "tokens": known}, "authz": map[string]any{"bindings": bindings},
 		"providers": []map[string]any{{"name": "ssh"}},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	config := filepath.Join(dir, "config.yaml")
-	if err := os.WriteFile(config, text, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.CommandContext(context.Background(), serverBinary(t), "serve", "--config", config) // stopped below
-	log := &readyLog{listen: make(chan string, 1)}
-	cmd.Stderr = log
-	ended, err := start(cmd)
-	if err != nil {
-		t.Fatal(err)
-	}
-	gone := false
-	t.Cleanup(func() {
-		if gone {
-			return
-		}
-		_ = cmd.Process.Signal(syscall.SIGTERM)
-		select {
-		case err := <-ended:
-			if err != nil {
-				t.Errorf("the server ended with %v; its log:\n%s", err, log.text())
-			}
-		case <-time.After(patience):
-			_ = cmd.Process.Kill()
-			t.Error("the server does not stop")
-		}
-		if t.Failed() {
-			t.Logf("the end of the server's log:\n%s", log.end(20_000))
-		}
-	})
-	select {
-	case listen := <-log.listen:
-		return &server{url: "http://" + listen, pid: cmd.Process.Pid, stop: func() { _ = cmd.Process.Signal(syscall.SIGTERM) }}
-	case err := <-ended:
-		gone = true
-		t.Fatalf("the server ended: %v; its log:\n%s", err, log.text())
-	case <-time.After(patience):
-		t.Fatalf("the server does not get ready; its log:\n%s", log.text())
-	}
-	return nil
-}
-
-// readyLog finds in the log where the server listens.
-type readyLog struct {
-	mu     sync.Mutex
-	all    bytes.Buffer
-	listen chan string
-}
-
-func (l *readyLog) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	var line struct{ Msg, Listen string }
-	if json.Unmarshal(p, &line) == nil && line.Msg == "ready" {
-		l.listen <- line.Listen
-	}
-	return l.all.Write(p)
-}
-
-// end is the last n bytes of it.
-func (l *readyLog) end(n int) string {
-	all := l.text()
-	return all[max(0, len(all)-n):]
-}
-
-func (l *readyLog) text() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.all.String()
+	p := harness.Serve(t, programs.Program(t, "compute-api"), config, new(harness.Log))
+	p.StopWith(t)
+	return &server{Process: p, url: p.Ready(t)}
 }
 
 // metric reads one figure of /metrics.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/coder/websocket"
 
+	"better/compute/apitest/harness"
 	"better/compute/internal/cursor"
 	"better/compute/internal/event"
 	"better/compute/model"
@@ -62,14 +63,14 @@ func TestSubscriptions(t *testing.T) {
 	crowd.leave()
 	crowd.members.Wait()
 	var left float64
-	await(t, "the server has let go of all readers", func() bool {
+	harness.Await(t, "the server has let go of all readers", func() bool {
 		left = crowd.server.metric(t, "go_goroutines") - goroutines
 		return left <= 0 && crowd.server.metric(t, "compute_websockets_open") == 0 && crowd.server.metric(t, "compute_sse_streams_open") == 0
 	})
-	report(t, "streams", "subscriptions=%d sockets=%d shared_sockets=%dx%d sse=%d KiB_each=%.0f/%.0f/%.0f goroutines_left=%.0f",
+	harness.Report(t, "streams", *seed, "subscriptions=%d sockets=%d shared_sockets=%dx%d sse=%d KiB_each=%.0f/%.0f/%.0f goroutines_left=%.0f",
 		*subscriptions, sockets, shared/perSocket, perSocket, streams, perOne/float64(sockets), perShared/float64(shared), perStream/float64(streams), max(left, 0))
-	report(t, "streams-latency", "events=%d deliveries=%d p50=%s p99=%s max=%s", rounds, len(alone), quantile(alone, 0.5), quantile(alone, 0.99), quantile(alone, 1))
-	report(t, "streams-slow-reader", "others_p99_before=%s others_p99_after=%s ratio=%.2f flood=%d stopped=%s never_reads=%s lost=%d twice=%d",
+	harness.Report(t, "streams-latency", *seed, "events=%d deliveries=%d p50=%s p99=%s max=%s", rounds, len(alone), quantile(alone, 0.5), quantile(alone, 0.99), quantile(alone, 1))
+	harness.Report(t, "streams-slow-reader", *seed, "others_p99_before=%s others_p99_after=%s ratio=%.2f flood=%d stopped=%s never_reads=%s lost=%d twice=%d",
 		quantile(before, 0.99), quantile(after, 0.99), float64(quantile(after, 0.99))/float64(quantile(before, 0.99)),
 		flood.poured, flood.readers[0].how, flood.readers[1].how, lost, twice)
 }
@@ -114,7 +115,7 @@ func (c *crowd) cost(open func()) float64 {
 // memory is what the process has in memory, in KiB.
 func (s *server) memory(t testing.TB) float64 {
 	t.Helper()
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", s.pid))
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", s.Pid()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -179,7 +180,7 @@ func (c *crowd) openStreams(n int) {
 		select {
 		case <-opened:
 			c.add(1)
-		case <-time.After(patience):
+		case <-time.After(harness.Patience):
 			c.t.Fatal("an event stream does not open")
 		}
 	}
@@ -204,7 +205,7 @@ func (c *crowd) awaitMembers(n int) {
 	if c.count != n {
 		c.t.Fatalf("%d subscriptions are open, want %d", c.count, n)
 	}
-	await(c.t, "everybody follows", func() bool {
+	harness.Await(c.t, "everybody follows", func() bool {
 		r := c.begin()
 		select {
 		case <-r.all:
@@ -270,7 +271,7 @@ func (c *crowd) rounds(n int, pour func()) (waits []time.Duration) {
 		r := c.begin()
 		select {
 		case <-r.all:
-		case <-time.After(patience):
+		case <-time.After(harness.Patience):
 			c.mu.Lock()
 			defer c.mu.Unlock()
 			c.t.Fatalf("an event reached %d of %d followers", len(r.waits), c.count)
@@ -346,7 +347,7 @@ func (f *flood) openReaders() {
 			r.how = r.read(f, conn)
 		})
 	}
-	await(t, "the flood is followed", func() bool {
+	harness.Await(t, "the flood is followed", func() bool {
 		f.write(1)
 		return f.readers[0].count() > 0 && f.readers[1].count() > 0
 	})
@@ -420,7 +421,7 @@ func (f *flood) pour() {
 		case <-r.stopped:
 		default:
 			seen := r.count()
-			await(t, "the flood's readers keep up", func() bool { return r.count() >= min(f.poured, seen+chunk) })
+			harness.Await(t, "the flood's readers keep up", func() bool { return r.count() >= min(f.poured, seen+chunk) })
 		}
 	}
 	f.write(chunk)
@@ -441,7 +442,7 @@ func (f *flood) stop() {
 func (f *flood) resume() (lost, twice int) {
 	t := f.crowd.t
 	t.Helper()
-	await(t, "the reader that does not read is dropped", func() bool {
+	harness.Await(t, "the reader that does not read is dropped", func() bool {
 		return f.crowd.server.metric(t, "compute_websockets_open") <= float64(f.crowd.sockets)
 	})
 	close(f.readers[1].goOn)
@@ -460,7 +461,7 @@ func (f *flood) resume() (lost, twice int) {
 	truth := f.crowd.committed(t, f.account)
 	end := truth[len(truth)-1].At
 	for _, r := range f.readers {
-		await(t, "the flood's readers have come to its end", func() bool {
+		harness.Await(t, "the flood's readers have come to its end", func() bool {
 			r.mu.Lock()
 			defer r.mu.Unlock()
 			return r.seen[len(r.seen)-1].At == end
