@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -153,54 +154,121 @@ func (r *rig) once(ctx context.Context, tenant, accountID string, pools [2]strin
 	return reply{lost: true}
 }
 
-const clients = 8
+const (
+	clients = 8 // of a history
+	abreast = 5 // histories
+)
 
-// history is what clients see of so many calls, while servers die.
-func (r *rig) history(number, calls int, random *rand.Rand) (history []porcupine.Operation, lost int) {
-	tenant, accountID, pools := r.tenantOf(number)
-	inputs := make([]call, calls)
-	for i := range inputs {
+// history is what the clients of one tenant see.
+type history struct {
+	tenant, account string
+	pools           [2]string
+	inputs          []call
+	random          []*rand.Rand // of each client
+
+	mu   sync.Mutex
+	next int
+	ops  []porcupine.Operation
+	lost int
+}
+
+func (r *rig) newHistory(number, calls int, random *rand.Rand) *history {
+	h := &history{inputs: make([]call, calls)}
+	h.tenant, h.account, h.pools = r.tenantOf(number)
+	for i := range h.inputs {
 		group := random.IntN(max(1, calls/40))
 		in := call{group: fmt.Sprint("create-", group), key: fmt.Sprintf("k-%d-%d", group, random.IntN(3)), what: fmt.Sprintf("n-%d-%d", group, random.IntN(3)), named: true}
 		if i%2 == 0 {
 			in = call{group: fmt.Sprint("boot-", group), key: fmt.Sprintf("b-%d-%d", group, random.IntN(3)), what: []string{"first", "second"}[random.IntN(5)/4]}
 		}
-		inputs[i] = in
+		h.inputs[i] = in
 	}
-	var next atomic.Int64
-	var mu sync.Mutex
+	for range clients {
+		h.random = append(h.random, rand.New(rand.NewPCG(random.Uint64(), 0)))
+	}
+	return h
+}
+
+// take gives a client its next call; false when all are made.
+func (h *history) take() (in call, more bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.next == len(h.inputs) {
+		return call{}, false
+	}
+	h.next++
+	return h.inputs[h.next-1], true
+}
+
+// happen makes all calls, each through one of the servers that serve. It counts them.
+func (h *history) happen(r *rig, serving *serving, made *atomic.Int64) {
 	var wait sync.WaitGroup
 	began := time.Now()
-	for client := range clients {
-		one := rand.New(rand.NewPCG(random.Uint64(), 0))
+	for client, random := range h.random {
 		wait.Go(func() {
-			for i := int(next.Add(1)) - 1; i < calls; i = int(next.Add(1)) - 1 {
-				op := porcupine.Operation{ClientId: client, Input: inputs[i], Call: int64(time.Since(began))}
-				out := r.once(r.t.Context(), tenant, accountID, pools, inputs[i], r.replicas[one.IntN(len(r.replicas))])
+			for in, more := h.take(); more; in, more = h.take() {
+				op := porcupine.Operation{ClientId: client, Input: in, Call: int64(time.Since(began))}
+				out := r.once(r.t.Context(), h.tenant, h.account, h.pools, in, serving.one(random))
 				op.Output, op.Return = out, int64(time.Since(began))
-				mu.Lock()
 				if out.lost {
 					op.Return = int64(time.Hour) // it may still have its effect
-					lost++
 				}
-				history = append(history, op)
-				mu.Unlock()
+				h.mu.Lock()
+				h.ops = append(h.ops, op)
 				if out.lost {
-					time.Sleep(20 * time.Millisecond) // or all calls that are left go to a server that is away
+					h.lost++
 				}
+				h.mu.Unlock()
+				made.Add(1)
 			}
 		})
 	}
-	for kill := range 2 {
-		at := int64((kill + 1) * calls / 3)
-		harness.Await(r.t, "the history goes on", func() bool { return next.Load() >= at })
-		p := r.replicas[(number+kill)%len(r.replicas)]
-		p.Kill()
-		p.start()
-		p.Ready(r.t)
+	wait.Wait()
+}
+
+// serving is the servers that clients may ask: all but one that was killed and is not back yet. What was under way when it died has no
+// answer, and nothing more is lost to it.
+type serving struct {
+	mu  sync.Mutex
+	all []*replica
+}
+
+func (s *serving) one(random *rand.Rand) *replica {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.all[random.IntN(len(s.all))]
+}
+
+// killed takes a server away, and puts it back once it is ready again.
+func (s *serving) killed(t testing.TB, r *rig, p *replica) {
+	t.Helper()
+	p.Kill()
+	s.set(slices.DeleteFunc(slices.Clone(r.replicas), func(other *replica) bool { return other == p }))
+	p.start()
+	p.Ready(t)
+	s.set(r.replicas)
+}
+
+func (s *serving) set(all []*replica) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.all = all
+}
+
+// together has histories happen at a time, while servers die: one more often than there are histories.
+func (r *rig) together(histories []*history, calls int) {
+	serving, made := &serving{all: r.replicas}, new(atomic.Int64)
+	var wait sync.WaitGroup
+	for _, h := range histories {
+		wait.Go(func() { h.happen(r, serving, made) })
+	}
+	kills := len(histories) + 1
+	for kill := range kills {
+		at := int64((kill + 1) * calls * len(histories) / (kills + 1))
+		harness.Await(r.t, "the histories go on", func() bool { return made.Load() >= at })
+		serving.killed(r.t, r, r.replicas[kill%len(r.replicas)])
 	}
 	wait.Wait()
-	return history, lost
 }
 
 // Calls with keys through two servers that die: whatever the clients see could have been seen of one server that does one call after the other.
@@ -209,21 +277,34 @@ func TestHistories(t *testing.T) {
 	r := newRig(t, 1, 2)
 	r.killCloud() // the runs need not go on, and wait for each other
 	random := rand.New(rand.NewPCG(seed, 0))
-	illegal, unknown, lost, all := 0, 0, 0, 0
-	for i := range histories {
-		history, without := r.history(i, calls, random)
-		lost, all = lost+without, all+len(history)
-		switch porcupine.CheckOperationsTimeout(contract(), history, time.Minute) {
-		case porcupine.Illegal:
-			illegal++
-			t.Errorf("history %d cannot have been", i)
-		case porcupine.Unknown:
-			unknown++
-			t.Errorf("it cannot be told of history %d whether it can have been", i)
-		case porcupine.Ok:
+	illegal, unknown, lost, all, starts := 0, 0, 0, 0, 0
+	for first := 0; first < histories && !t.Failed(); first += abreast {
+		var some []*history
+		for i := first; i < min(first+abreast, histories); i++ {
+			some = append(some, r.newHistory(i, calls, random))
+		}
+		r.together(some, calls)
+		for i, h := range some {
+			lost, all = lost+h.lost, all+len(h.ops)
+			switch porcupine.CheckOperationsTimeout(contract(), h.ops, time.Minute) {
+			case porcupine.Illegal:
+				illegal++
+				t.Errorf("history %d cannot have been", first+i)
+			case porcupine.Unknown:
+				unknown++
+				t.Errorf("it cannot be told of history %d whether it can have been", first+i)
+			case porcupine.Ok:
+			}
 		}
 	}
-	harness.Report(t, t.Name(), seed, "histories=%d calls=%d without-answer=%d illegal=%d unknown=%d", histories, all, lost, illegal, unknown)
+	for _, p := range r.replicas {
+		starts += p.starts
+	}
+	if all != histories*calls || lost*5 > all {
+		t.Errorf("%d of %d calls were made, %d of them without an answer: that proves too little", all, histories*calls, lost)
+	}
+	harness.Report(t, t.Name(), seed, "histories=%d calls=%d kills=%d without-answer=%d illegal=%d unknown=%d",
+		histories, all, starts-len(r.replicas), lost, illegal, unknown)
 }
 
 // What cannot be is found: or the histories would prove nothing.
