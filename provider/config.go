@@ -9,14 +9,13 @@ import (
 	"slices"
 	"strings"
 	"unicode"
+	"unicode/utf8"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
 	"better/compute/internal/guard"
 	"better/compute/internal/problem"
 )
-
-const maxIssues = 100 // that one answer lists
 
 const notAReference = "must hold a secret reference: secret://name, vault://path#field or env://NAME"
 
@@ -42,73 +41,58 @@ func newConfigRules(schema *jsonschema.Schema, m Manifest) (*configRules, error)
 	return r, nil
 }
 
-// check judges the form first, because a malformed document has no members to speak of.
+// check judges the form first, because a malformed document has no members to speak of; and what the schema says only as long as there is room to
+// tell it.
 func (r *configRules) check(config json.RawMessage) problem.Issues {
 	root, issues := parseConfig(config)
 	if len(issues) > 0 {
-		return bounded(issues)
+		return issues
 	}
-	r.walk(&issues, nil, root)
-	before := len(issues)
+	f := &findings{}
+	r.walk(f, nil, root)
+	if f.full() {
+		return f.all()
+	}
+	f.onlyOfOthers()
 	if invalid, ok := errors.AsType[*jsonschema.ValidationError](r.schema.Validate(root)); ok {
-		schemaIssues(&issues, invalid)
+		schemaIssues(f, invalid)
 	}
-	return bounded(withoutRepeats(issues, before))
-}
-
-// bounded keeps a small config that is wrong all over from making a large answer.
-func bounded(issues problem.Issues) problem.Issues {
-	if len(issues) > maxIssues {
-		more := len(issues) - maxIssues
-		issues = issues[:maxIssues:maxIssues]
-		issues.Add("", "breaks %d more rules", more)
-	}
-	return issues
-}
-
-// withoutRepeats keeps what the schema says of a field only when no other rule has spoken of that field.
-func withoutRepeats(issues problem.Issues, first int) problem.Issues {
-	spoken := map[string]bool{}
-	for _, i := range issues[:first] {
-		spoken[i.Path] = true
-	}
-	rest := slices.DeleteFunc(issues[first:], func(i problem.Issue) bool { return spoken[i.Path] })
-	return slices.Compact(append(issues[:first:first], rest...))
+	return f.all()
 }
 
 // walk applies the rules that no schema can switch off.
-func (r *configRules) walk(issues *problem.Issues, at path, v any) {
+func (r *configRules) walk(f *findings, at path, v any) {
 	if r.isSecretField(at) {
-		checkReference(issues, at, v)
+		checkReference(f, at, v)
 		return
 	}
 	switch v := v.(type) {
 	case map[string]any:
 		for _, name := range slices.Sorted(maps.Keys(v)) {
-			r.walkMember(issues, at.member(name), name, v[name])
+			r.walkMember(f, at.member(name), name, v[name])
 		}
 	case []any:
 		for i, item := range v {
-			r.walk(issues, at.item(i), item)
+			r.walk(f, at.item(i), item)
 		}
 	case string:
 		if holdsURLPassword(v) {
-			issues.Add(at.String(), "must not hold a URL with a password in it; use a secret reference")
+			f.add(at, "must not hold a URL with a password in it; use a secret reference")
 		}
 	}
 }
 
-func (r *configRules) walkMember(issues *problem.Issues, at path, name string, v any) {
+func (r *configRules) walkMember(f *findings, at path, name string, v any) {
 	folded := foldName(name)
 	switch {
 	case holdsURLPassword(name):
-		issues.Add(at.String(), "must not be named by a URL with a password in it")
+		f.add(at, "must not be named by a URL with a password in it")
 	case slices.ContainsFunc(secretEndings, func(end string) bool { return strings.HasSuffix(folded, end) }):
-		checkReference(issues, at, v)
+		checkReference(f, at, v)
 	case folded == "endpoint":
-		r.checkEndpoint(issues, at, v)
+		r.checkEndpoint(f, at, v)
 	default:
-		r.walk(issues, at, v)
+		r.walk(f, at, v)
 	}
 }
 
@@ -116,21 +100,21 @@ func (r *configRules) isSecretField(at path) bool {
 	return slices.ContainsFunc(r.secrets, func(field pattern) bool { return field.matches(at) })
 }
 
-func checkReference(issues *problem.Issues, at path, v any) {
+func checkReference(f *findings, at path, v any) {
 	s, ok := v.(string)
 	if _, err := ParseReference(s); !ok || err != nil {
-		issues.Add(at.String(), notAReference)
+		f.add(at, notAReference)
 	}
 }
 
 // checkEndpoint takes https://host[:port][/path] of a host on the manifest's list. An entry that has a scheme of its own allows
 // that one instead of https.
-func (r *configRules) checkEndpoint(issues *problem.Issues, at path, v any) {
+func (r *configRules) checkEndpoint(f *findings, at path, v any) {
 	s, _ := v.(string)
 	u, err := url.Parse(s)
 	plain := err == nil && u.Host != "" && u.User == nil && u.RawQuery == "" && u.Fragment == "" && !u.ForceQuery
 	if !plain || !slices.ContainsFunc(r.endpoints, func(allowed string) bool { return guard.Allows(allowed, u) }) {
-		issues.Add(at.String(), "must be an endpoint that the provider's manifest lists")
+		f.add(at, "must be an endpoint that the provider's manifest lists")
 	}
 }
 
@@ -158,6 +142,9 @@ func isSlash(c byte) bool { return c == '/' || c == '\\' }
 // foldName drops case and everything but letters and digits, so that API-KEY, api_key and apiKey are one name. Case is folded as
 // Unicode does it: U+212A is a k.
 func foldName(name string) string {
+	if ascii(name) {
+		return foldASCII(name)
+	}
 	return strings.Map(func(r rune) rune {
 		if !unicode.IsLetter(r) && !unicode.IsDigit(r) {
 			return -1
@@ -169,4 +156,27 @@ func foldName(name string) string {
 		}
 		return unicode.ToLower(r)
 	}, name)
+}
+
+func ascii(s string) bool {
+	for i := range len(s) {
+		if s[i] >= utf8.RuneSelf {
+			return false
+		}
+	}
+	return true
+}
+
+// foldASCII spares the look into Unicode's tables: a config can be thousands of names.
+func foldASCII(name string) string {
+	folded := make([]byte, 0, len(name))
+	for i := range len(name) {
+		switch c := name[i]; {
+		case 'A' <= c && c <= 'Z':
+			folded = append(folded, c+'a'-'A')
+		case 'a' <= c && c <= 'z', '0' <= c && c <= '9':
+			folded = append(folded, c)
+		}
+	}
+	return string(folded)
 }

@@ -4,13 +4,15 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
 
 	"better/compute/internal/problem"
+	"better/compute/internal/strictjson"
 )
 
 // Bounds of a config, whatever its schema says.
@@ -24,123 +26,68 @@ const (
 // parseConfig reads an object whose numbers and strings the database can hold. What it reads it has bounded, so that nothing that
 // comes after has to.
 func parseConfig(config json.RawMessage) (map[string]any, problem.Issues) {
-	var issues problem.Issues
+	f := findings{}
 	switch {
 	case len(config) > maxConfigBytes:
-		issues.Add("", "must not be larger than %d KiB", maxConfigBytes>>10)
-		return nil, issues
+		f.add(nil, "must not be larger than %d KiB", maxConfigBytes>>10)
+		return nil, f.issues
 	case !utf8.Valid(config):
-		issues.Add("", "must be UTF-8")
-		return nil, issues
+		f.add(nil, "must be UTF-8")
+		return nil, f.issues
 	}
-	p := configParser{d: json.NewDecoder(bytes.NewReader(config)), issues: &issues}
-	p.d.UseNumber()
-	v, err := p.value(nil)
+	shape := strictjson.ShapeOf(config)
+	if shape.Depth > maxConfigDepth {
+		f.add(nil, "must not be nested deeper than %d", maxConfigDepth)
+		return nil, f.issues
+	}
+	var v any
+	d := json.NewDecoder(bytes.NewReader(config))
+	d.UseNumber()
+	err := d.Decode(&v)
 	if err == nil {
-		_, err = p.d.Token()
-		if errors.Is(err, io.EOF) {
-			err = nil
-		} else {
-			err = errMalformed
-		}
+		_, err = d.Token()
 	}
-	if err != nil {
-		issues = nil // what was found before is of no use in a document that cannot be read
-		issues.Add("", "%s", parseMessage(err))
-		return nil, issues
+	if !errors.Is(err, io.EOF) { // whose text quotes the input
+		f.add(nil, "must be JSON")
+		return nil, f.issues
+	}
+	if members := checkValue(&f, nil, v); members < shape.Members {
+		repeatedMembers(&f, config)
 	}
 	root, ok := v.(map[string]any)
 	if !ok {
-		issues.Add("", "must be an object")
+		f.add(nil, "must be an object")
 	}
-	return root, issues
+	return root, f.all()
 }
 
-var (
-	errMalformed = errors.New("must be JSON")
-	errTooDeep   = fmt.Errorf("must not be nested deeper than %d", maxConfigDepth)
-)
-
-// parseMessage never shows a decoder's own error, which quotes the input.
-func parseMessage(err error) string {
-	if errors.Is(err, errTooDeep) {
-		return errTooDeep.Error()
-	}
-	return errMalformed.Error()
-}
-
-type configParser struct {
-	d      *json.Decoder
-	issues *problem.Issues
-}
-
-func (p configParser) value(at path) (any, error) {
-	token, err := p.d.Token()
-	if err != nil {
-		return nil, err
-	}
-	switch t := token.(type) {
-	case json.Delim:
-		if len(at) >= maxConfigDepth {
-			return nil, errTooDeep
+// checkValue refuses what the database cannot hold, and counts the members of all objects.
+func checkValue(f *findings, at path, v any) (members int) {
+	switch v := v.(type) {
+	case map[string]any:
+		members = len(v)
+		for _, name := range slices.Sorted(maps.Keys(v)) {
+			checkText(f, at.member(name), name)
+			members += checkValue(f, at.member(name), v[name])
 		}
-		if t == '{' {
-			return p.object(at)
+	case []any:
+		for i, item := range v {
+			members += checkValue(f, at.item(i), item)
 		}
-		return p.array(at)
 	case json.Number:
-		if !boundedNumber(t.String()) {
-			p.issues.Add(at.String(), "must be a number of at most %d characters and an exponent of at most %d", maxNumberLen, maxExponent)
+		if !boundedNumber(v.String()) {
+			f.add(at, "must be a number of at most %d characters and an exponent of at most %d", maxNumberLen, maxExponent)
 		}
 	case string:
-		p.checkText(at, t)
+		checkText(f, at, v)
 	}
-	return token, nil
-}
-
-func (p configParser) object(at path) (any, error) {
-	object := map[string]any{}
-	for p.d.More() {
-		token, err := p.d.Token()
-		if err != nil {
-			return nil, err
-		}
-		name, ok := token.(string)
-		if !ok {
-			return nil, errMalformed
-		}
-		member := at.member(name)
-		p.checkText(member, name)
-		v, err := p.value(member)
-		if err != nil {
-			return nil, err
-		}
-		if _, repeated := object[name]; repeated {
-			p.issues.Add(member.String(), "must be there only once")
-		}
-		object[name] = v
-	}
-	_, err := p.d.Token()
-	return object, err
-}
-
-func (p configParser) array(at path) (any, error) {
-	array := []any{}
-	for p.d.More() {
-		v, err := p.value(at.item(len(array)))
-		if err != nil {
-			return nil, err
-		}
-		array = append(array, v)
-	}
-	_, err := p.d.Token()
-	return array, err
+	return members
 }
 
 // checkText refuses what the database cannot hold. The decoder has made U+FFFD of a half surrogate pair.
-func (p configParser) checkText(at path, s string) {
+func checkText(f *findings, at path, s string) {
 	if strings.ContainsRune(s, 0) || strings.ContainsRune(s, utf8.RuneError) {
-		p.issues.Add(at.String(), "must be Unicode text without NUL")
+		f.add(at, "must be Unicode text without NUL")
 	}
 }
 
@@ -154,4 +101,39 @@ func boundedNumber(s string) bool {
 	}
 	n, err := strconv.Atoi(exponent)
 	return err == nil && -maxExponent <= n && n <= maxExponent
+}
+
+// repeatedMembers names the members that are there more than once, in JSON that is well-formed.
+func repeatedMembers(f *findings, config json.RawMessage) {
+	r := repeats{json.NewDecoder(bytes.NewReader(config)), f}
+	r.UseNumber() // any number will do
+	r.value(nil)
+}
+
+type repeats struct {
+	*json.Decoder
+	f *findings
+}
+
+func (r repeats) value(at path) {
+	token, _ := r.Token()
+	switch token {
+	case json.Delim('{'):
+		seen := map[string]bool{}
+		for r.More() {
+			token, _ := r.Token()
+			name, _ := token.(string)
+			if seen[name] {
+				r.f.add(at.member(name), "must be there only once")
+			}
+			seen[name] = true
+			r.value(at.member(name))
+		}
+		_, _ = r.Token()
+	case json.Delim('['):
+		for i := 0; r.More(); i++ {
+			r.value(at.item(i))
+		}
+		_, _ = r.Token()
+	}
 }

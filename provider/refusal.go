@@ -8,12 +8,10 @@ import (
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	"github.com/santhosh-tekuri/jsonschema/v6/kind"
-
-	"better/compute/internal/problem"
 )
 
 // schemaIssues turns what the schema refused into issues in our own words, since the library's quote the value.
-func schemaIssues(issues *problem.Issues, e *jsonschema.ValidationError) {
+func schemaIssues(f *findings, e *jsonschema.ValidationError) {
 	var at path
 	for _, name := range e.InstanceLocation {
 		at = at.member(name)
@@ -21,12 +19,12 @@ func schemaIssues(issues *problem.Issues, e *jsonschema.ValidationError) {
 	switch k := e.ErrorKind.(type) {
 	case *kind.Required:
 		for _, name := range k.Missing {
-			issues.Add(at.member(name).String(), "is required")
+			f.add(at.member(name), "is required")
 		}
 	case *kind.AdditionalProperties:
 		slices.Sort(k.Properties)
 		for _, name := range k.Properties {
-			issues.Add(at.member(name).String(), "is not a field of this provider's config")
+			f.add(at.member(name), "is not a field of this provider's config")
 		}
 	case *kind.Group, *kind.Schema, *kind.Reference, *kind.AllOf:
 		// The validator walks maps; the same config is to get the same answer.
@@ -34,10 +32,10 @@ func schemaIssues(issues *problem.Issues, e *jsonschema.ValidationError) {
 			return slices.Compare(a.InstanceLocation, b.InstanceLocation)
 		})
 		for _, cause := range e.Causes {
-			schemaIssues(issues, cause)
+			schemaIssues(f, cause)
 		}
 	default:
-		issues.Add(at.String(), "%s", refusal(k))
+		f.add(at, "%s", refusal(k))
 	}
 }
 
