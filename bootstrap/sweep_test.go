@@ -337,19 +337,47 @@ func TestReleaseThatTheProviderDoubts(t *testing.T) {
 	}
 }
 
-func TestOrphansGoWithTheirAccount(t *testing.T) {
+// A machine that costs money is not lost from sight with its account, unless somebody says so, and never silently.
+func TestOrphansHoldTheirAccount(t *testing.T) {
 	t.Parallel()
 	b := setup(t, model.ClaimToken)
-	b.lose()
+	machineID := b.lose()
 	b.sweepNow()
+	in := model.DeleteProviderAccountInput{TenantID: tenant, AccountID: b.account}
+	refused := func(what string) {
+		t.Helper()
+		_, err := b.deps.Accounts.Delete(b.ctx, in)
+		blockers := fmt.Sprint(wantCode(t, err, problem.InvalidState).Details["blockers"])
+		equal(t, what, blockers, fmt.Sprintf("[{orphan %s %s}]", b.orphan().ID, machineID))
+	}
+	refused("blockers")
 	if _, err := b.service.ReleaseMachine(b.ctx, release(b.orphan())); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := b.deps.Accounts.Delete(b.ctx, model.DeleteProviderAccountInput{TenantID: tenant, AccountID: b.account}); err != nil {
+	refused("blockers of a release to be done")
+	in.ForgetOrphans = new(true)
+	if _, err := b.deps.Accounts.Delete(b.ctx, in); err != nil {
 		t.Fatal(err)
 	}
 	equal(t, "orphans, reservations", []int{len(b.orphans()), b.orphanReservations()}, []int{0, 0})
 	if err := b.rec.releaseOrphans(t.Context()); err != nil {
+		t.Error(err)
+	}
+	var forgotten string
+	err := b.db.NewRaw("SELECT details ->> 'forgottenMachines' FROM audit_log WHERE action = 'deleteProviderAccount' AND outcome = 'allowed'").Scan(b.ctx, &forgotten)
+	if err != nil || !strings.Contains(forgotten, machineID) {
+		t.Errorf("the audit log says %q (%v)", forgotten, err)
+	}
+}
+
+func TestOrphansThatAreOverHoldNoAccount(t *testing.T) {
+	t.Parallel()
+	b := setup(t, model.ClaimToken)
+	b.lose()
+	b.sweepNow()
+	b.exec("UPDATE orphans SET resolved_at = now()")
+	b.exec("INSERT INTO orphans (id, tenant_id, account_id, kind, machine_id) VALUES ('orph_1', ?, ?, 'not-there', 'm')", tenant, b.account)
+	if _, err := b.deps.Accounts.Delete(b.ctx, model.DeleteProviderAccountInput{TenantID: tenant, AccountID: b.account}); err != nil {
 		t.Error(err)
 	}
 }

@@ -1073,7 +1073,11 @@ func (ec *executionContext) unmarshalInputDeleteProviderAccountInput(ctx context
 		asMap[k] = v
 	}
 
-	fieldsInOrder := [...]string{"tenantId", "accountId"}
+	if _, present := asMap["forgetOrphans"]; !present {
+		asMap["forgetOrphans"] = false
+	}
+
+	fieldsInOrder := [...]string{"tenantId", "accountId", "forgetOrphans"}
 	for _, k := range fieldsInOrder {
 		v, ok := asMap[k]
 		if !ok {
@@ -1094,6 +1098,13 @@ func (ec *executionContext) unmarshalInputDeleteProviderAccountInput(ctx context
 				return it, err
 			}
 			it.AccountID = data
+		case "forgetOrphans":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("forgetOrphans"))
+			data, err := ec.unmarshalOBoolean2ᚖbool(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.ForgetOrphans = data
 		}
 	}
 	return it, nil

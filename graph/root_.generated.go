@@ -3006,7 +3006,7 @@ input AuditEventFilter {
     tenantId: ID
     "Only runs through this account. It takes ` + "`" + `tenantId` + "`" + `."
     accountId: ID
-    "Only runs into this pool."
+    "Only runs into this pool. It takes ` + "`" + `tenantId` + "`" + `."
     poolId: ID
     "Only runs in one of these states."
     statuses: [BootstrapStatus!]
@@ -4207,6 +4207,8 @@ input DeleteProviderAccountInput {
   tenantId: ID!
   "The account's id."
   accountId: ID!
+  "True: open orphans of the account are no blockers. Their machines stay at the provider and cost on, and nothing here tells of them any more."
+  forgetOrphans: Boolean = false
 }
 
 """

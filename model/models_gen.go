@@ -219,6 +219,8 @@ type DeleteProviderAccountInput struct {
 	TenantID string `json:"tenantId"`
 	// The account's id.
 	AccountID string `json:"accountId"`
+	// True: open orphans of the account are no blockers. Their machines stay at the provider and cost on, and nothing here tells of them any more.
+	ForgetOrphans *bool `json:"forgetOrphans,omitempty"`
 }
 
 // The account is gone.

@@ -165,8 +165,15 @@ func configOrEmpty(config model.JSON) model.JSON {
 }
 
 func record(ctx context.Context, tx bun.Tx, action string, outcome audit.Outcome, a *model.ProviderAccount) error {
+	return recordWith(ctx, tx, action, outcome, a, detailsOf(a))
+}
+
+func recordWith(ctx context.Context, tx bun.Tx, action string, outcome audit.Outcome, a *model.ProviderAccount, details map[string]any) error {
 	return audit.Record(ctx, tx, audit.Entry{
-		TenantID: a.TenantID, Action: action, Object: authz.ProviderAccount(a.TenantID, a.ID).String(), Outcome: outcome,
-		Details: map[string]any{"provider": a.Provider, "name": a.Name, "version": a.Version},
+		TenantID: a.TenantID, Action: action, Object: authz.ProviderAccount(a.TenantID, a.ID).String(), Outcome: outcome, Details: details,
 	})
+}
+
+func detailsOf(a *model.ProviderAccount) map[string]any {
+	return map[string]any{"provider": a.Provider, "name": a.Name, "version": a.Version}
 }

@@ -2,6 +2,7 @@ package provideraccount
 
 import (
 	"context"
+	"slices"
 
 	"github.com/uptrace/bun"
 
@@ -15,21 +16,22 @@ import (
 const maxBlockers = 20
 
 // Delete removes an account that nothing uses, for a caller who holds compute:providers:manage on it. UNAUTHENTICATED, INVALID_INPUT,
-// FORBIDDEN, NOT_FOUND, or INVALID_STATE while a pool, an instance or a run uses it (details.blockers lists up to 20). The bindings on
-// the account go with it. Not idempotent: a repeat is NOT_FOUND.
+// FORBIDDEN, NOT_FOUND, or INVALID_STATE while a pool, an instance or a run uses it, or a machine at the provider without an owner would
+// be lost from sight with it (details.blockers lists up to 20). Who says ForgetOrphans loses those; the audit log names up to 20. The bindings
+// on the account go with it. Not idempotent: a repeat is NOT_FOUND.
 func (s *Service) Delete(ctx context.Context, in model.DeleteProviderAccountInput) (*model.DeleteProviderAccountPayload, error) {
-	at := GetInput(in)
+	at := GetInput{TenantID: in.TenantID, AccountID: in.AccountID}
 	if err := s.admit(ctx, at, nil, model.ProvidersManage); err != nil {
 		return nil, err
 	}
-	var account *model.ProviderAccount
+	var gone *departure
 	needs := authz.Need(model.ProvidersManage, authz.ProviderAccount(at.TenantID, at.AccountID))
 	err := s.authz.Ending(ctx, needs,
 		func(ctx context.Context, tx bun.Tx) (err error) {
-			account, err = lockUnused(ctx, tx, at)
+			gone, err = lockUnused(ctx, tx, in)
 			return err
 		},
-		func(ctx context.Context, tx bun.Tx) error { return deleteIn(ctx, tx, account) })
+		func(ctx context.Context, tx bun.Tx) error { return deleteIn(ctx, tx, gone) })
 	if _, broken := postgres.ForeignKeyViolation(err); broken {
 		// The lock makes this impossible for rows that lock the account first; the key is the wall behind it.
 		return nil, inUse(nil)
@@ -41,9 +43,15 @@ func (s *Service) Delete(ctx context.Context, in model.DeleteProviderAccountInpu
 	return &model.DeleteProviderAccountPayload{Deleted: true, DeletedID: in.AccountID}, nil
 }
 
+// departure is an account that is about to go, with the machines that nobody will see any more.
+type departure struct {
+	*model.ProviderAccount
+	forgotten []string
+}
+
 // lockUnused takes the lock that keeps others from referring to the account before it looks who does.
-func lockUnused(ctx context.Context, tx bun.Tx, at GetInput) (*model.ProviderAccount, error) {
-	account, err := lockAccountForDelete(ctx, tx, at.TenantID, at.AccountID)
+func lockUnused(ctx context.Context, tx bun.Tx, in model.DeleteProviderAccountInput) (*departure, error) {
+	account, err := lockAccountForDelete(ctx, tx, in.TenantID, in.AccountID)
 	if err != nil {
 		return nil, err
 	}
@@ -51,13 +59,24 @@ func lockUnused(ctx context.Context, tx bun.Tx, at GetInput) (*model.ProviderAcc
 	if err != nil {
 		return nil, err
 	}
-	if len(blockers) > 0 {
-		return nil, inUse(blockers)
+	d := &departure{ProviderAccount: account}
+	if in.ForgetOrphans != nil && *in.ForgetOrphans {
+		blockers = slices.DeleteFunc(blockers, func(b blocker) bool {
+			if b.Type != orphanBlocker {
+				return false
+			}
+			d.forgotten = append(d.forgotten, b.Name)
+			return true
+		})
 	}
-	return account, nil
+	if len(blockers) > 0 {
+		return nil, inUse(blockers[:min(len(blockers), maxBlockers)])
+	}
+	return d, nil
 }
 
-func deleteIn(ctx context.Context, tx bun.Tx, account *model.ProviderAccount) error {
+func deleteIn(ctx context.Context, tx bun.Tx, gone *departure) error {
+	account := gone.ProviderAccount
 	// First, as a binding is seen with the account that it is on.
 	if err := authz.Forget(ctx, tx, authz.ProviderAccount(account.TenantID, account.ID)); err != nil {
 		return err
@@ -65,7 +84,11 @@ func deleteIn(ctx context.Context, tx bun.Tx, account *model.ProviderAccount) er
 	if err := deleteAccount(ctx, tx, account.ID); err != nil {
 		return err
 	}
-	return record(ctx, tx, deleteAction, audit.Allowed, account)
+	details := detailsOf(account)
+	if len(gone.forgotten) > 0 {
+		details["forgottenMachines"] = gone.forgotten
+	}
+	return recordWith(ctx, tx, deleteAction, audit.Allowed, account, details)
 }
 
 func inUse(blockers []blocker) error {

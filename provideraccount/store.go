@@ -108,17 +108,22 @@ type blocker struct {
 	Name string `bun:"name" json:"name"`
 }
 
-// selectBlockers reads up to limit of what refers to the account. Archived pools, deleted instances and finished runs have dropped
-// their reference. A run has no name: what it was asked for stands in.
+// orphanBlocker is the type of a machine at the provider that nobody owns.
+const orphanBlocker = "orphan"
+
+// selectBlockers reads what refers to the account, up to limit of each type. Archived pools, deleted instances and finished runs have
+// dropped their reference. A run has no name: what it was asked for stands in, and for an orphan its machine.
 func selectBlockers(ctx context.Context, tx bun.IDB, accountID string, limit int) ([]blocker, error) {
 	var blockers []blocker
 	err := tx.NewRaw(`
-		SELECT 'pool' AS type, id, name FROM pools WHERE account_id = ?0
+		(SELECT 'pool' AS type, id, name FROM pools WHERE account_id = ?0 ORDER BY id LIMIT ?1)
 		UNION ALL
-		SELECT 'instance', id, name FROM instances WHERE account_id = ?0
+		(SELECT 'instance', id, name FROM instances WHERE account_id = ?0 ORDER BY id LIMIT ?1)
 		UNION ALL
-		SELECT 'bootstrap', id, coalesce(machine_id, offer_id) FROM bootstraps WHERE live_account_id = ?0
-		ORDER BY type, id LIMIT ?1`, accountID, limit).Scan(ctx, &blockers)
+		(SELECT 'bootstrap', id, coalesce(machine_id, offer_id) FROM bootstraps WHERE live_account_id = ?0 ORDER BY id LIMIT ?1)
+		UNION ALL
+		(SELECT ?2, id, machine_id FROM orphans WHERE account_id = ?0 AND kind = ?3 AND resolved_at IS NULL ORDER BY id LIMIT ?1)
+		ORDER BY type, id`, accountID, limit, orphanBlocker, model.OrphanNotOurs).Scan(ctx, &blockers)
 	if err != nil && !errors.Is(err, sql.ErrNoRows) {
 		return nil, fmt.Errorf("looking for what uses a provider account: %w", err)
 	}

@@ -105,8 +105,8 @@ func (s *Service) methods() map[string]http.Handler {
 			}
 			return out.ProviderAccount, nil
 		}),
-		"delete": method(s, limit, deleteForm, func(ctx context.Context, in model.DeleteProviderAccountInput) (any, error) {
-			if _, err := s.Accounts.Delete(ctx, in); err != nil {
+		"delete": method(s, limit, provideraccount.GetForm, func(ctx context.Context, in provideraccount.GetInput) (any, error) {
+			if _, err := s.Accounts.Delete(ctx, model.DeleteProviderAccountInput{TenantID: in.TenantID, AccountID: in.AccountID}); err != nil {
 				return nil, err
 			}
 			return map[string]bool{"deleted": true}, nil
@@ -130,10 +130,6 @@ type updateInput struct {
 
 func (in updateInput) form() problem.Issues {
 	return provideraccount.GetForm(provideraccount.GetInput{TenantID: in.TenantID, AccountID: in.AccountID})
-}
-
-func deleteForm(in model.DeleteProviderAccountInput) problem.Issues {
-	return provideraccount.GetForm(provideraccount.GetInput(in))
 }
 
 // method makes a handler of one service call. What the caller sent is judged only after it is known who calls. The form of the input is
