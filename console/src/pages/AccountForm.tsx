@@ -10,11 +10,11 @@ import type { AccountToEditQuery, ProvidersQuery } from '../gql/graphql';
 import { newKey } from '../keys';
 import { configForm } from '../manifest';
 import { problemOf, type Issue, type Problem } from '../problem';
-import { usePath, useTenant } from '../tenant';
+import { usePath, useTenant, useWorkplace } from '../tenant';
 import { Loading, Page, ProblemAlert, say } from '../ui';
 import { SecretField } from '../ui/SecretField';
 import { validator } from '../validator';
-import { CheckAccount, DeleteAccount } from './accountActions';
+import { CheckAccount } from './accountActions';
 
 const ProvidersDocument = graphql(`
   query Providers {
@@ -47,6 +47,17 @@ const CreateAccount = graphql(`
       providerAccount {
         id
         version
+      }
+    }
+  }
+`);
+
+const CheckConfig = graphql(`
+  mutation CheckConfig($input: CheckProviderConfigInput!) {
+    checkProviderConfig(input: $input) {
+      check {
+        ok
+        message
       }
     }
   }
@@ -86,8 +97,8 @@ export default function AccountForm() {
       title={accountId ? 'Edit the account' : 'Connect an account'}
       about={
         accountId
-          ? 'What is saved is used from the next call on.'
-          : 'Its settings name secrets; they do not hold any. They are checked with the provider as soon as they are saved.'
+          ? 'The provider is asked about the settings before they are saved. What is saved is used from the next call on.'
+          : 'Its settings name secrets; they do not hold any. The provider is asked about them before they are saved.'
       }
       trail={trail}
     >
@@ -116,78 +127,83 @@ function errorsAt(issues: Issue[]): ErrorSchema {
   return root;
 }
 
+const nameForm = /^[a-z0-9][a-z0-9._-]{0,62}$/;
+const nameRule = 'Lower-case letters, digits and . _ -, up to 63; the first is a letter or a digit';
+
 function Editor({ providers, editing }: { providers: Provider[]; editing: Editing | null }) {
-  const tenant = useTenant();
+  const { tenant, permissions } = useWorkplace();
   const path = usePath();
   const navigate = useNavigate();
   const [, create] = useMutation(CreateAccount);
   const [, update] = useMutation(UpdateAccount);
-  const [, check] = useMutation(CheckAccount);
-  const [, remove] = useMutation(DeleteAccount);
+  const [, checkConfig] = useMutation(CheckConfig);
+  const [, checkAccount] = useMutation(CheckAccount);
   const [providerName, setProviderName] = useState(
     editing?.provider.name ?? (providers.length === 1 ? (providers[0]?.name ?? null) : null),
   );
   const [name, setName] = useState(editing?.name ?? '');
   const [config, setConfig] = useState<Record<string, unknown>>(editing?.config ?? {});
-  // Once it is stored, what is written next is an update of it.
-  const [stored, setStored] = useState<{ id: string; version: number } | null>(editing);
   const [refusal, setRefusal] = useState('');
   const [problem, setProblem] = useState<Problem | null>(null);
   const [busy, setBusy] = useState(false);
-  const key = useRef(newKey());
+  const [misnamed, setMisnamed] = useState(false);
+  const sent = useRef({ what: '', key: '' });
+  const despite = useRef(false);
   const form = useRef<HTMLDivElement>(null);
 
   const provider = providers.find((p) => p.name === providerName);
   const made = useMemo(() => provider && configForm(provider.configSchema, provider.secretFields), [provider]);
   const extraErrors = useMemo(() => errorsAt(problem?.issues ?? []), [problem]);
-  const nameError = problem?.issues.find((issue) => issue.path === 'name')?.message;
+  const nameError = misnamed ? nameRule : problem?.issues.find((issue) => issue.path === 'name')?.message;
   const shownAtFields = problem?.issues.some((issue) => issue.path === 'name' || issue.path.startsWith('/'));
-  const added = !editing && stored !== null;
 
   const save = async (wanted: Record<string, unknown>) => {
     if (!providerName) return null;
-    if (stored) {
-      const result = await update({ input: { tenantId: tenant, accountId: stored.id, config: wanted, ifVersion: stored.version } });
+    if (editing) {
+      const result = await update({ input: { tenantId: tenant, accountId: editing.id, config: wanted, ifVersion: editing.version } });
       if (result.error) setProblem(problemOf(result.error));
       return result.data?.updateProviderAccount?.providerAccount ?? null;
     }
-    const result = await create({ input: { tenantId: tenant, provider: providerName, name, config: wanted, idempotencyKey: key.current } });
-    if (result.error) {
-      setProblem(problemOf(result.error));
-      key.current = newKey(); // what is sent next is something else
-    }
+    const what = JSON.stringify([providerName, name, wanted]);
+    if (sent.current.what !== what) sent.current = { what, key: newKey() }; // the same again finds what a lost answer made
+    const result = await create({
+      input: { tenantId: tenant, provider: providerName, name, config: wanted, idempotencyKey: sent.current.key },
+    });
+    if (result.error) setProblem(problemOf(result.error));
     return result.data?.createProviderAccount?.providerAccount ?? null;
   };
 
+  /** Whether the provider takes it. Who may change this account alone cannot ask before it is saved. */
+  const taken = async (wanted: Record<string, unknown>) => {
+    if (!providerName || !permissions.has('PROVIDERS_MANAGE')) return true;
+    const result = await checkConfig({ input: { tenantId: tenant, provider: providerName, config: wanted } });
+    const answer = result.data?.checkProviderConfig?.check;
+    if (result.error) setProblem(problemOf(result.error));
+    else if (!answer?.ok) setRefusal(answer?.message ?? 'The provider gave no answer.');
+    return answer?.ok ?? false;
+  };
+
   const submit = async (wanted: Record<string, unknown>) => {
-    setBusy(true);
+    const unasked = despite.current;
+    despite.current = false;
     setProblem(null);
     setRefusal('');
-    const saved = await save(wanted);
+    setMisnamed(!nameForm.test(name));
+    if (!nameForm.test(name)) return;
+    setBusy(true);
+    const saved = unasked || (await taken(wanted)) ? await save(wanted) : null;
     if (saved) {
-      setStored(saved);
-      const checked = await check({ input: { tenantId: tenant, accountId: saved.id } });
-      const answer = checked.data?.checkProviderAccount?.providerAccount.check;
-      if (answer?.ok) {
-        say(`${name} is connected: the provider takes its credentials.`);
-        await navigate(path(`/accounts/${saved.id}`));
-        return;
-      }
-      setRefusal(checked.error ? problemOf(checked.error).message : (answer?.message ?? 'The provider gave no answer.'));
+      await checkAccount({ input: { tenantId: tenant, accountId: saved.id } }); // its page tells the answer
+      say(editing ? `${name} is saved.` : `${name} is connected.`);
+      await navigate(path(`/accounts/${saved.id}`));
+      return;
     }
     setBusy(false);
   };
 
-  const discard = async () => {
-    if (!stored) return;
-    setBusy(true);
-    const result = await remove({ input: { tenantId: tenant, accountId: stored.id } });
-    if (result.error) {
-      setProblem(problemOf(result.error));
-      setBusy(false);
-      return;
-    }
-    await navigate(path('/accounts'));
+  const send = (unasked: boolean) => {
+    despite.current = unasked;
+    form.current?.querySelector('form')?.requestSubmit();
   };
 
   return (
@@ -201,18 +217,19 @@ function Editor({ providers, editing }: { providers: Provider[]; editing: Editin
           setProviderName(value);
           setConfig({});
           setProblem(null);
+          setRefusal('');
         }}
-        disabled={stored !== null}
+        disabled={editing !== null}
         allowDeselect={false}
         required
       />
       <TextInput
         label="Name"
-        description={stored ? 'An account keeps its name.' : 'Lower-case letters, digits and . _ -'}
+        description={editing ? 'An account keeps its name.' : 'What it is called here.'}
         value={name}
         onChange={(event) => setName(event.currentTarget.value)}
         error={nameError}
-        disabled={stored !== null}
+        disabled={editing !== null}
         required
         autoComplete="off"
       />
@@ -242,10 +259,7 @@ function Editor({ providers, editing }: { providers: Provider[]; editing: Editin
           title="The provider refused it"
           styles={{ message: { color: 'var(--mantine-color-text)' }, title: { color: 'var(--mantine-color-error)' } }}
         >
-          {refusal}{' '}
-          {added
-            ? 'Correct the settings and check again, or discard the account.'
-            : 'The settings are saved. Correct them and check again.'}
+          {refusal} Nothing is saved. Correct the settings, or save them as they are and check the account later.
         </Alert>
       )}
       {!made && (
@@ -254,17 +268,16 @@ function Editor({ providers, editing }: { providers: Provider[]; editing: Editin
         </Text>
       )}
       <Group justify="flex-end" gap="xs">
-        {added ? (
-          <Button variant="default" onClick={() => void discard()} disabled={busy}>
-            Discard the account
-          </Button>
-        ) : (
-          <Button variant="default" onClick={() => void navigate(path(editing ? `/accounts/${editing.id}` : '/accounts'))}>
-            Back
+        <Button variant="default" onClick={() => void navigate(path(editing ? `/accounts/${editing.id}` : '/accounts'))}>
+          Back
+        </Button>
+        {refusal && (
+          <Button variant="default" disabled={busy} onClick={() => send(true)}>
+            {editing ? 'Save anyway' : 'Connect anyway'}
           </Button>
         )}
-        <Button loading={busy} disabled={!made || name === ''} onClick={() => form.current?.querySelector('form')?.requestSubmit()}>
-          {stored ? 'Save and check' : 'Connect and check'}
+        <Button loading={busy} disabled={!made || name === ''} onClick={() => send(false)}>
+          {editing ? 'Check and save' : 'Check and connect'}
         </Button>
       </Group>
     </Stack>
