@@ -1,17 +1,17 @@
-import { Alert, Button, Code, CopyButton, Group, Modal, Select, Stack, Table, Tabs, Text, TextInput } from '@mantine/core';
+import { Alert, Button, Checkbox, Code, CopyButton, Group, Modal, Select, Stack, Table, Tabs, Text, TextInput } from '@mantine/core';
 import { useDisclosure } from '@mantine/hooks';
 import { IconKey, IconPlus, IconUsers } from '@tabler/icons-react';
 import { useState } from 'react';
 import { useMutation } from 'urql';
 import { useQuery } from '../query';
 import { graphql } from '../gql';
-import type { ApiTokensQuery, RoleBindingsQuery } from '../gql/graphql';
+import type { ApiTokensQuery, RoleBindingsQuery, RolesQuery } from '../gql/graphql';
 import { failureOf } from '../mutate';
+import { permissions, permissionText } from '../permissions';
 import { problemOf, type Problem } from '../problem';
 import { useTenant } from '../tenant';
-import { Confirm, Empty, Facts, Loading, Mark, Page, ProblemAlert, say, TableFrame, When } from '../ui';
+import { Confirm, Empty, Loading, Mark, Page, ProblemAlert, say, TableFrame, When } from '../ui';
 import { Pages } from '../ui/Pages';
-import { sentence } from '../ui/status';
 
 const BindingsDocument = graphql(`
   query RoleBindings($tenant: ID!, $after: String) {
@@ -489,25 +489,182 @@ function TokenForm({ onDone }: { onDone: () => void }) {
   );
 }
 
+const DefineRole = graphql(`
+  mutation DefineRole($input: DefineRoleInput!) {
+    defineRole(input: $input) {
+      role {
+        name
+      }
+    }
+  }
+`);
+
+const DeleteRole = graphql(`
+  mutation DeleteRole($input: DeleteRoleInput!) {
+    deleteRole(input: $input) {
+      deleted
+    }
+  }
+`);
+
+const FleetRights = graphql(`
+  query FleetRights {
+    viewer {
+      permissions
+    }
+  }
+`);
+
+type Role = NonNullable<RolesQuery['roles']>[number];
+
+const roleContext = { additionalTypenames: ['Role', 'DeleteRolePayload'] };
+
 function Roles() {
-  const [{ data, error }, again] = useQuery({ query: RolesDocument });
+  const [{ data, error }, again] = useQuery({ query: RolesDocument, context: roleContext });
+  const [{ data: fleet }] = useQuery({ query: FleetRights });
+  const [defining, { open, close }] = useDisclosure();
+  const [changing, setChanging] = useState<Role | null>(null);
+  const [deleting, setDeleting] = useState<Role | null>(null);
+  const [, remove] = useMutation(DeleteRole);
+  const defines = fleet?.viewer?.permissions.includes('IAM_MANAGE') ?? false;
   return (
     <Stack>
       {error && !data && <ProblemAlert problem={problemOf(error)} retry={() => again({ requestPolicy: 'network-only' })} />}
       {!data && !error && <Loading />}
-      {data?.roles?.map((role) => (
-        <Facts
-          key={role.name}
-          items={[
-            ['Role', <b key="name">{role.name}</b>],
-            ['For', role.description || (role.builtIn ? 'Built in' : '–')],
-            ['Allows', role.permissions.map(sentence).join(', ')],
-          ]}
-        />
-      ))}
-      <Text size="sm" c="dimmed">
-        Roles are those of every tenant. An operator defines others with compute-api role define.
-      </Text>
+      {data?.roles && (
+        <>
+          <Group justify="space-between">
+            <Text size="sm" c="dimmed">
+              Roles are those of every tenant.{!defines && ' Who may grant roles on the fleet defines others.'}
+            </Text>
+            {defines && (
+              <Button leftSection={<IconPlus size={16} />} onClick={open}>
+                Define a role
+              </Button>
+            )}
+          </Group>
+          <TableFrame label="Roles">
+            <Table verticalSpacing="sm" horizontalSpacing="md" miw={760}>
+              <Table.Thead>
+                <Table.Tr>
+                  <Table.Th>Role</Table.Th>
+                  <Table.Th>For</Table.Th>
+                  <Table.Th>Who has it may</Table.Th>
+                  {defines && <Table.Th aria-label="Actions" />}
+                </Table.Tr>
+              </Table.Thead>
+              <Table.Tbody>
+                {data.roles.map((role) => (
+                  <Table.Tr key={role.name}>
+                    <Table.Td style={{ whiteSpace: 'nowrap' }}>{role.name}</Table.Td>
+                    <Table.Td maw={280}>{role.description || (role.builtIn ? 'Built in' : '–')}</Table.Td>
+                    <Table.Td>{role.permissions.map(permissionText).join('; ')}</Table.Td>
+                    {defines && (
+                      <Table.Td>
+                        {!role.builtIn && (
+                          <Group gap="xs" justify="flex-end" wrap="nowrap">
+                            <Button size="xs" variant="default" onClick={() => setChanging(role)} aria-label={`Change ${role.name}`}>
+                              Change
+                            </Button>
+                            <Button size="xs" variant="default" onClick={() => setDeleting(role)} aria-label={`Delete ${role.name}`}>
+                              Delete
+                            </Button>
+                          </Group>
+                        )}
+                      </Table.Td>
+                    )}
+                  </Table.Tr>
+                ))}
+              </Table.Tbody>
+            </Table>
+          </TableFrame>
+        </>
+      )}
+      <Modal opened={defining} onClose={close} title="Define a role" centered>
+        <RoleForm known={null} onDone={close} />
+      </Modal>
+      <Modal opened={changing !== null} onClose={() => setChanging(null)} title={`Change ${changing?.name ?? ''}`} centered>
+        <RoleForm known={changing} onDone={() => setChanging(null)} />
+      </Modal>
+      <Confirm
+        opened={deleting !== null}
+        onClose={() => setDeleting(null)}
+        title={`Delete ${deleting?.name ?? ''}?`}
+        action="Delete"
+        danger
+        run={async () => {
+          const failure = failureOf(await remove({ input: { name: deleting?.name ?? '' } }));
+          if (!failure) say('The role is deleted.');
+          return failure;
+        }}
+      >
+        <Text size="sm">A role that is granted to somebody, in whichever tenant, is not deleted.</Text>
+      </Confirm>
     </Stack>
+  );
+}
+
+function RoleForm({ known, onDone }: { known: Role | null; onDone: () => void }) {
+  const [name, setName] = useState(known?.name ?? '');
+  const [description, setDescription] = useState(known?.description ?? '');
+  const [allows, setAllows] = useState<string[]>(known?.permissions ?? []);
+  const [problem, setProblem] = useState<Problem | null>(null);
+  const [{ fetching }, define] = useMutation(DefineRole);
+  const errorAt = (path: string) => problem?.issues.find((issue) => issue.path === path)?.message;
+  const send = async () => {
+    const chosen = permissions.filter((permission) => allows.includes(permission));
+    const failure = failureOf(await define({ input: { name, description, permissions: chosen } }));
+    setProblem(failure);
+    if (failure) return;
+    say(`${name} is defined.`);
+    onDone();
+  };
+  return (
+    <form
+      onSubmit={(event) => {
+        event.preventDefault();
+        void send();
+      }}
+    >
+      <Stack>
+        {known === null ? (
+          <TextInput
+            label="Name"
+            description="Lower-case letters, digits and -"
+            value={name}
+            onChange={(event) => setName(event.currentTarget.value.trim())}
+            error={errorAt('name')}
+            required
+            data-autofocus
+            autoComplete="off"
+          />
+        ) : (
+          <Text size="sm">Whoever has the role gains and loses with it, in every tenant.</Text>
+        )}
+        <TextInput
+          label="What it is for"
+          value={description}
+          onChange={(event) => setDescription(event.currentTarget.value)}
+          error={errorAt('description')}
+          maxLength={200}
+        />
+        <Checkbox.Group label="Who has it may" value={allows} onChange={setAllows} error={errorAt('permissions')} withAsterisk>
+          <Stack gap="xs" mt="xs">
+            {permissions.map((permission) => (
+              <Checkbox key={permission} value={permission} label={permissionText(permission)} />
+            ))}
+          </Stack>
+        </Checkbox.Group>
+        {problem && problem.issues.length === 0 && <ProblemAlert problem={problem} />}
+        <Group justify="flex-end" gap="xs">
+          <Button variant="default" onClick={onDone}>
+            Back
+          </Button>
+          <Button type="submit" loading={fetching} disabled={name === '' || allows.length === 0}>
+            {known === null ? 'Define' : 'Change'}
+          </Button>
+        </Group>
+      </Stack>
+    </form>
   );
 }

@@ -1,6 +1,7 @@
 import { Button, SegmentedControl, Stack, Text, useMantineColorScheme, type MantineColorScheme } from '@mantine/core';
 import { useQuery } from '../query';
 import { graphql } from '../gql';
+import { permissionText } from '../permissions';
 import { problemOf } from '../problem';
 import { endSession } from '../session';
 import { useWorkplace } from '../tenant';
@@ -96,7 +97,10 @@ export default function Settings() {
                 ],
                 ['Groups', data.viewer?.groups.join(', ') || 'None'],
                 ['Tenants', data.viewer?.tenants?.join(', ') ?? 'Any: you have a right on the fleet'],
-                [`What you may do in ${tenant}`, [...permissions].map(sentence).join(', ') || 'Nothing in the whole tenant'],
+                [
+                  `What you may do in ${tenant}`,
+                  sentence([...permissions].map(permissionText).join('; ')) || 'Nothing in the whole tenant',
+                ],
               ]}
             />
           </Section>
