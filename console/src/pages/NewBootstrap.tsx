@@ -11,6 +11,7 @@ import { priceText } from '../offers';
 import { problemOf, type Problem } from '../problem';
 import { usePath, useTenant } from '../tenant';
 import { Empty, Facts, Loading, Page, ProblemAlert, Section } from '../ui';
+import { ofHosts } from './poolText';
 
 const StartContext = graphql(`
   query StartContext($tenant: ID!, $account: ID!) {
@@ -100,9 +101,7 @@ export default function NewBootstrap() {
       </Page>
     );
   }
-  const pools = (data?.pools?.nodes ?? []).filter(
-    (pool) => pool.agent === 'BCD' && (pool.class === 'VPS_HOST' || pool.class === 'METAL_HOST'),
-  );
+  const pools = (data?.pools?.nodes ?? []).filter((pool) => pool.agent === 'BCD' && ofHosts(pool.class));
   return (
     <Page title="Start a bootstrap" trail={trail}>
       {error && !data?.providerAccount && (

@@ -28,7 +28,7 @@ import {
   When,
 } from '../ui';
 import { Pages } from '../ui/Pages';
-import { classText } from './poolText';
+import { classText, ofHosts } from './poolText';
 
 const PoolDocument = graphql(`
   query Pool($tenant: ID!, $pool: ID!, $removed: Boolean!, $after: String) {
@@ -114,6 +114,7 @@ export default function Pool() {
       </Page>
     );
   }
+  const takesHosts = !pool.archivedAt && pool.agent === 'BCD' && ofHosts(pool.class);
   return (
     <Page
       title={pool.name}
@@ -149,14 +150,19 @@ export default function Pool() {
       <Section
         title="Hosts"
         actions={
-          <Switch
-            label="Removed ones too"
-            checked={removed}
-            onChange={(event) => {
-              setRemoved(event.currentTarget.checked);
-              setAfter(null);
-            }}
-          />
+          <Group gap="md">
+            <Switch
+              label="Removed ones too"
+              checked={removed}
+              onChange={(event) => {
+                setRemoved(event.currentTarget.checked);
+                setAfter(null);
+              }}
+            />
+            <Button size="xs" variant="default" component={Link} to={`${path('/bootstraps')}?pool=${poolId}`}>
+              See its bootstraps
+            </Button>
+          </Group>
         }
       >
         {pool.hosts.nodes.length === 0 ? (
@@ -164,14 +170,16 @@ export default function Pool() {
             icon={IconServer2}
             title="No host yet"
             action={
-              !pool.archivedAt && (
+              takesHosts && (
                 <Button component={Link} to={path('/offers')} variant="default">
                   See the offers
                 </Button>
               )
             }
           >
-            Bootstrap an offer or a machine into this pool.
+            {takesHosts
+              ? 'Bootstrap an offer or a machine into this pool.'
+              : 'Bootstraps put hosts into pools of hosts that run the bcd agent and are not archived. This is none.'}
           </Empty>
         ) : (
           <TableFrame label="Hosts">

@@ -1,16 +1,16 @@
-import { Button, Group, Modal, Select, Stack, Switch, Table, Text, TextInput } from '@mantine/core';
+import { Button, Group, Modal, Select, Stack, Switch, Table, TextInput } from '@mantine/core';
 import { useDisclosure } from '@mantine/hooks';
 import { IconPlus, IconServer2 } from '@tabler/icons-react';
 import { useState } from 'react';
 import { useMutation } from 'urql';
 import { useQuery } from '../query';
 import { graphql } from '../gql';
-import type { PoolClass } from '../gql/graphql';
+import type { PoolAgent, PoolClass } from '../gql/graphql';
 import { problemOf, type Problem } from '../problem';
 import { usePath, useTenant, useWorkplace } from '../tenant';
 import { Empty, LinkTo, Loading, Mark, Page, ProblemAlert, say, TableFrame, When } from '../ui';
 import { Pages } from '../ui/Pages';
-import { classText } from './poolText';
+import { classText, ofHosts } from './poolText';
 
 const PoolsDocument = graphql(`
   query Pools($tenant: ID!, $archived: Boolean!, $after: String) {
@@ -133,17 +133,35 @@ export default function Pools() {
   );
 }
 
-const classes: PoolClass[] = ['VPS_HOST', 'METAL_HOST'];
+const AccountNames = graphql(`
+  query AccountNames($tenant: ID!) {
+    providerAccounts(tenantId: $tenant, first: 100) {
+      nodes {
+        id
+        name
+      }
+    }
+  }
+`);
+
+const classes: PoolClass[] = ['VPS_HOST', 'METAL_HOST', 'VPS', 'METAL', 'CONTAINER'];
+const agents: { value: PoolAgent; label: string }[] = [
+  { value: 'BCD', label: 'The bcd agent' },
+  { value: 'NONE', label: 'Nothing of ours' },
+];
 
 function PoolForm({ onDone }: { onDone: () => void }) {
   const tenant = useTenant();
+  const [{ data }] = useQuery({ query: AccountNames, variables: { tenant } });
   const [name, setName] = useState('');
   const [poolClass, setPoolClass] = useState<PoolClass>('VPS_HOST');
+  const [agent, setAgent] = useState<PoolAgent>('BCD');
+  const [account, setAccount] = useState<string | null>(null);
   const [problem, setProblem] = useState<Problem | null>(null);
   const [{ fetching }, create] = useMutation(CreatePool);
-  const nameError = problem?.issues.find((issue) => issue.path === 'name')?.message;
+  const errorAt = (path: string) => problem?.issues.find((issue) => issue.path === path)?.message;
   const send = async () => {
-    const result = await create({ input: { tenantId: tenant, name, class: poolClass, agent: 'BCD' } });
+    const result = await create({ input: { tenantId: tenant, name, class: poolClass, agent, accountId: account } });
     if (result.error) {
       setProblem(problemOf(result.error));
       return;
@@ -164,7 +182,7 @@ function PoolForm({ onDone }: { onDone: () => void }) {
           description="Lower-case letters, digits and . _ -"
           value={name}
           onChange={(event) => setName(event.currentTarget.value)}
-          error={nameError}
+          error={errorAt('name')}
           required
           data-autofocus
           autoComplete="off"
@@ -175,14 +193,33 @@ function PoolForm({ onDone }: { onDone: () => void }) {
           value={poolClass}
           onChange={(value) => {
             const chosen = classes.find((c) => c === value);
-            if (chosen) setPoolClass(chosen);
+            if (!chosen) return;
+            setPoolClass(chosen);
+            setAgent(ofHosts(chosen) ? 'BCD' : 'NONE');
           }}
+          error={errorAt('class')}
           allowDeselect={false}
         />
-        <Text size="sm" c="dimmed">
-          Its machines run the bcd agent.
-        </Text>
-        {problem && !nameError && <ProblemAlert problem={problem} />}
+        <Select
+          label="What runs on its machines"
+          description="Bootstraps put hosts into pools of hosts that run the bcd agent."
+          data={agents}
+          value={agent}
+          onChange={(value) => setAgent(value === 'NONE' ? 'NONE' : 'BCD')}
+          error={errorAt('agent')}
+          allowDeselect={false}
+        />
+        <Select
+          label="Account that its machines come from"
+          placeholder="None"
+          data={(data?.providerAccounts?.nodes ?? []).map(({ id, name: label }) => ({ value: id, label }))}
+          value={account}
+          onChange={setAccount}
+          error={errorAt('accountId')}
+          clearable
+          clearButtonProps={{ 'aria-label': 'No account' }}
+        />
+        {problem && problem.issues.length === 0 && <ProblemAlert problem={problem} />}
         <Group justify="flex-end" gap="xs">
           <Button variant="default" onClick={onDone}>
             Back

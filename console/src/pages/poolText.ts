@@ -11,3 +11,8 @@ const texts: Record<PoolClass, string> = {
 export function classText(poolClass: PoolClass): string {
   return texts[poolClass];
 }
+
+/** Whether bootstraps may put hosts into a pool of this class, when it runs the agent. */
+export function ofHosts(poolClass: PoolClass): boolean {
+  return poolClass === 'VPS_HOST' || poolClass === 'METAL_HOST';
+}
