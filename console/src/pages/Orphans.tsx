@@ -1,6 +1,6 @@
 import { Button, Group, Modal, Stack, Table, Text, TextInput } from '@mantine/core';
 import { IconGhost2 } from '@tabler/icons-react';
-import { useState } from 'react';
+import { useEffect, useState } from 'react';
 import { useMutation } from 'urql';
 import { useQuery } from '../query';
 import { graphql } from '../gql';
@@ -33,6 +33,14 @@ const OrphansDocument = graphql(`
         firstSeenAt
         lastSeenAt
         resolvedAt
+        release {
+          requestedAt
+          requestedBy
+          attempts
+          lastError
+          nextTryAt
+          droppedAt
+        }
       }
       pageInfo {
         hasNextPage
@@ -48,6 +56,9 @@ const ReleaseMachine = graphql(`
       orphan {
         id
         resolvedAt
+        release {
+          requestedAt
+        }
       }
     }
   }
@@ -57,12 +68,27 @@ type Orphan = NonNullable<OrphansQuery['orphans']>['nodes'][number];
 
 const context = { additionalTypenames: ['Orphan'] };
 
+/** A machine on its way back makes no event, so it is looked at. */
+const lookEvery = 3000;
+
+function isGoing({ resolvedAt, release }: Orphan): boolean {
+  return !resolvedAt && release != null && !release.droppedAt;
+}
+
 export default function Orphans() {
   const tenant = useTenant();
   const [after, setAfter] = useState<string | null>(null);
   const [{ data, error }, again] = useQuery({ query: OrphansDocument, variables: { tenant, after }, context });
   const [releasing, setReleasing] = useState<Orphan | null>(null);
   const orphans = data?.orphans?.nodes;
+  const underWay = orphans?.some((orphan) => isGoing(orphan)) ?? false;
+  useEffect(() => {
+    if (!underWay) return;
+    const timer = setInterval(() => {
+      if (document.visibilityState === 'visible') again({ requestPolicy: 'network-only' });
+    }, lookEvery);
+    return () => clearInterval(timer);
+  }, [underWay, again]);
   return (
     <Page
       title="Orphans"
@@ -112,14 +138,11 @@ function Row({ orphan, onRelease }: { orphan: Orphan; onRelease: () => void }) {
       <Table.Td className="mono">{orphan.machineId}</Table.Td>
       <Table.Td>
         <Group gap="xs">
-          {orphan.resolvedAt ? (
-            <Mark color="gray">Settled</Mark>
-          ) : (
-            <Mark color="yellow">{orphan.kind === 'NOT_OURS' ? 'Nothing of ours owns it' : 'Not at the provider'}</Mark>
-          )}
+          <State orphan={orphan} />
           {orphan.bootstrapId && <LinkTo to={path(`/bootstraps/${orphan.bootstrapId}`)}>its bootstrap</LinkTo>}
           <LinkTo to={path(`/accounts/${orphan.accountId}`)}>its account</LinkTo>
         </Group>
+        {!orphan.resolvedAt && orphan.release && <Going release={orphan.release} />}
       </Table.Td>
       <Table.Td>{priceText(orphan.price)}</Table.Td>
       <Table.Td>
@@ -129,13 +152,37 @@ function Row({ orphan, onRelease }: { orphan: Orphan; onRelease: () => void }) {
         <When at={orphan.lastSeenAt} />
       </Table.Td>
       <Table.Td ta="right">
-        {manages && !orphan.resolvedAt && orphan.kind === 'NOT_OURS' && (
+        {manages && !orphan.resolvedAt && !isGoing(orphan) && orphan.kind === 'NOT_OURS' && (
           <Button size="xs" variant="default" onClick={onRelease} aria-label={`Give ${orphan.machineId} back`}>
             Give back
           </Button>
         )}
       </Table.Td>
     </Table.Tr>
+  );
+}
+
+function State({ orphan }: { orphan: Orphan }) {
+  if (orphan.resolvedAt) return <Mark color="gray">{orphan.release && !orphan.release.droppedAt ? 'Given back' : 'Settled'}</Mark>;
+  if (isGoing(orphan)) return <Mark color="blue">Being given back</Mark>;
+  return <Mark color="yellow">{orphan.kind === 'NOT_OURS' ? 'Nothing of ours owns it' : 'Not at the provider'}</Mark>;
+}
+
+/** How far a person's word has come that the machine is to be given back. */
+function Going({ release }: { release: NonNullable<Orphan['release']> }) {
+  return (
+    <Text size="sm" c="dimmed" maw={360}>
+      {release.droppedAt
+        ? 'It was not given back: the provider has another machine of this id now.'
+        : `${release.requestedBy} asked for it. ${release.attempts > 0 ? `Tried ${release.attempts === 1 ? 'once' : `${release.attempts} times`}.` : ''}`}
+      {release.lastError && ` The provider said: ${release.lastError}`}
+      {release.nextTryAt && release.lastError && (
+        <>
+          {' '}
+          Next try <When at={release.nextTryAt} time />.
+        </>
+      )}
+    </Text>
   );
 }
 
