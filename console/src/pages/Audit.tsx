@@ -1,7 +1,8 @@
-import { Code, Group, Modal, Select, Table, Text, TextInput, UnstyledButton } from '@mantine/core';
+import { Button, Code, Modal, Select, Table, Text, TextInput, UnstyledButton } from '@mantine/core';
 import { useDebouncedValue } from '@mantine/hooks';
-import { IconListDetails } from '@tabler/icons-react';
-import { useState } from 'react';
+import { IconFilterOff, IconListDetails } from '@tabler/icons-react';
+import { useMemo, useState } from 'react';
+import { useSearchParams } from 'react-router';
 import { useQuery } from '../query';
 import { graphql } from '../gql';
 import type { AuditEventFilter, AuditEventsQuery, AuditOutcome } from '../gql/graphql';
@@ -45,30 +46,58 @@ function isOutcome(value: string | null): value is AuditOutcome {
   return value !== null && value in outcomes;
 }
 
+const names = ['actor', 'action', 'object', 'requestId'] as const;
+const times = ['since', 'until'] as const;
+
+function filterOf(params: URLSearchParams): AuditEventFilter {
+  const filter: AuditEventFilter = {};
+  for (const name of names) {
+    const value = params.get(name)?.trim();
+    if (value) filter[name] = value;
+  }
+  for (const name of times) {
+    const at = new Date(params.get(name) ?? '');
+    if (!Number.isNaN(at.getTime())) filter[name] = at.toISOString();
+  }
+  const outcome = params.get('outcome');
+  if (isOutcome(outcome)) filter.outcome = outcome;
+  return filter;
+}
+
+/** The object as people know it: of what kind, and the end of its id. The whole is in the event. */
+function shortObject(object: string): string {
+  const [kind = '', id = ''] = object.split('/', 2);
+  const of = kind.replace(/^compute-/, '').replaceAll('-', ' ');
+  return `${of} ${id.length > 20 ? `…${id.slice(-8)}` : id}`.trim();
+}
+
 export default function Audit() {
   const tenant = useTenant();
+  const [params, setParams] = useSearchParams();
   const [after, setAfter] = useState<string | null>(null);
-  const [typed, setTyped] = useState({ actor: '', action: '', object: '' });
-  const [outcome, setOutcome] = useState<AuditOutcome | null>(null);
-  const [settled] = useDebouncedValue(typed, 300);
+  const [settled] = useDebouncedValue(params.toString(), 300);
   const [opened, setOpened] = useState<Event | null>(null);
-  const filter: AuditEventFilter = {};
-  if (settled.actor) filter.actor = settled.actor;
-  if (settled.action) filter.action = settled.action;
-  if (settled.object) filter.object = settled.object;
-  if (outcome) filter.outcome = outcome;
+  const filter = useMemo(() => filterOf(new URLSearchParams(settled)), [settled]);
   const [{ data, error }, again] = useQuery({ query: AuditDocument, variables: { tenant, filter, after }, requestPolicy: 'network-only' });
   const events = data?.auditEvents?.nodes;
-  const field = (name: keyof typeof typed, label: string, placeholder: string) => (
+  const set = (name: string, value: string) => {
+    setParams(
+      (old) => {
+        if (value === '') old.delete(name);
+        else old.set(name, value);
+        return old;
+      },
+      { replace: true },
+    );
+    setAfter(null);
+  };
+  const field = (name: (typeof names)[number] | (typeof times)[number], label: string, placeholder?: string) => (
     <TextInput
       label={label}
       placeholder={placeholder}
-      value={typed[name]}
-      onChange={(event) => {
-        setTyped({ ...typed, [name]: event.currentTarget.value.trim() });
-        setAfter(null);
-      }}
-      w={200}
+      type={placeholder === undefined ? 'datetime-local' : 'text'}
+      value={params.get(name) ?? ''}
+      onChange={(event) => set(name, event.currentTarget.value.trim())}
     />
   );
   return (
@@ -76,7 +105,7 @@ export default function Audit() {
       title="Audit"
       about="What was done in this tenant and what was refused, the newest first. Nobody can change a row unseen: each carries the hash of all before it."
     >
-      <Group className="surface" p="md" align="flex-end" gap="sm">
+      <div className="surface filters">
         {field('actor', 'Who', 'user:alice')}
         {field('action', 'What', 'bootstrapMachine')}
         {field('object', 'On what', 'compute-pool/pool_…')}
@@ -84,16 +113,27 @@ export default function Audit() {
           label="Outcome"
           placeholder="Any"
           data={Object.entries(outcomes).map(([value, [, label]]) => ({ value, label }))}
-          value={outcome}
-          onChange={(value) => {
-            setOutcome(isOutcome(value) ? value : null);
-            setAfter(null);
-          }}
+          value={params.get('outcome')}
+          onChange={(value) => set('outcome', value ?? '')}
           clearable
           clearButtonProps={{ 'aria-label': 'Any outcome' }}
-          w={140}
         />
-      </Group>
+        {field('requestId', 'Request', 'Its id')}
+        {field('since', 'From')}
+        {field('until', 'Before')}
+        {Object.keys(filter).length > 0 && (
+          <Button
+            variant="default"
+            leftSection={<IconFilterOff size={16} />}
+            onClick={() => {
+              setParams({}, { replace: true });
+              setAfter(null);
+            }}
+          >
+            Drop all filters
+          </Button>
+        )}
+      </div>
       {error && !events && <ProblemAlert problem={problemOf(error)} retry={() => again({ requestPolicy: 'network-only' })} />}
       {!data && !error && <Loading />}
       {events?.length === 0 && (
@@ -127,7 +167,7 @@ export default function Audit() {
                       {event.action}
                     </UnstyledButton>
                   </Table.Td>
-                  <Table.Td className="mono">{event.object}</Table.Td>
+                  <Table.Td title={event.object}>{shortObject(event.object)}</Table.Td>
                   <Table.Td>
                     <Mark color={outcomes[event.outcome][0]}>{outcomes[event.outcome][1]}</Mark>
                   </Table.Td>
