@@ -1,4 +1,4 @@
-import { Alert, Button, Table, Text } from '@mantine/core';
+import { Alert, Button, Group, Table, Text } from '@mantine/core';
 import { useDisclosure } from '@mantine/hooks';
 import { IconPlayerPlay, IconServer2 } from '@tabler/icons-react';
 import { useState } from 'react';
@@ -46,6 +46,9 @@ const AccountDocument = graphql(`
           waitReason
           machineId
           createdAt
+        }
+        pageInfo {
+          hasNextPage
         }
       }
     }
@@ -138,11 +141,18 @@ export default function Account() {
       <Section
         title="Bootstraps"
         actions={
-          account.provider.capabilities.offers && (
-            <Button size="xs" variant="default" component={Link} to={`${path('/offers')}?account=${accountId}`}>
-              See its offers
-            </Button>
-          )
+          <Group gap="xs">
+            {account.provider.capabilities.offers && (
+              <Button size="xs" variant="default" component={Link} to={`${path('/offers')}?account=${accountId}`}>
+                See its offers
+              </Button>
+            )}
+            {account.bootstraps.pageInfo.hasNextPage && (
+              <Button size="xs" variant="default" component={Link} to={`${path('/bootstraps')}?account=${accountId}`}>
+                See all
+              </Button>
+            )}
+          </Group>
         }
       >
         {account.bootstraps.nodes.length === 0 ? (
@@ -245,7 +255,9 @@ function Machines({ accountId, manages }: { accountId: string; manages: boolean 
             <Table.Tbody>
               {machines.map((machine) => (
                 <Table.Tr key={machine.id}>
-                  <Table.Td className="long">{machine.name || <span className="mono">{machine.id}</span>}</Table.Td>
+                  <Table.Td className="cut" title={machine.name}>
+                    {machine.name || <span className="mono">{machine.id}</span>}
+                  </Table.Td>
                   <Table.Td>{machine.kind === 'METAL' ? 'Dedicated' : 'Virtual'}</Table.Td>
                   <Table.Td>{machine.region}</Table.Td>
                   <Table.Td>{machine.status}</Table.Td>

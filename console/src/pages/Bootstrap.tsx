@@ -349,6 +349,7 @@ function Actions({ run }: { run: Run }) {
   const [, retry] = useMutation(RetryBootstrap);
   const [cancelling, cancelDialog] = useDisclosure();
   const [retrying, retryDialog] = useDisclosure();
+  const [releasing, releaseDialog] = useDisclosure();
   const key = useRef(newKey());
   if (!manages) return null;
   return (
@@ -363,6 +364,21 @@ function Actions({ run }: { run: Run }) {
           Try again
         </Button>
       )}
+      {run.status === 'FAILED' && run.offerId && run.cleanup === 'PENDING' && (
+        <Button variant="default" onClick={releaseDialog.open}>
+          Give it back now
+        </Button>
+      )}
+      <Confirm
+        opened={releasing}
+        onClose={releaseDialog.close}
+        title="Give the machine back now?"
+        action="Give it back"
+        danger
+        run={async () => failureOf(await cancel({ input: { tenantId: tenant, bootstrapId: run.id } }))}
+      >
+        <Text size="sm">It is kept to be tried again. What is on it is lost, and it costs nothing any more.</Text>
+      </Confirm>
       <Confirm
         opened={cancelling}
         onClose={cancelDialog.close}

@@ -1,11 +1,11 @@
-import { Button, Group, Select, Table } from '@mantine/core';
-import { IconPlayerPlay } from '@tabler/icons-react';
+import { Alert, Button, Group, Select, Table } from '@mantine/core';
+import { IconFilterOff, IconPlayerPlay } from '@tabler/icons-react';
 import { useEffect, useState } from 'react';
-import { Link } from 'react-router';
+import { Link, useSearchParams } from 'react-router';
 import { useQuery } from '../query';
 import { follow } from '../api';
 import { graphql } from '../gql';
-import type { BootstrapStatus } from '../gql/graphql';
+import type { BootstrapStatus, CleanupStatus } from '../gql/graphql';
 import { problemOf } from '../problem';
 import { useSocket } from '../socket';
 import { usePath, useTenant } from '../tenant';
@@ -14,8 +14,25 @@ import { Pages } from '../ui/Pages';
 import { BootstrapMark, words } from '../ui/status';
 
 const BootstrapsDocument = graphql(`
-  query Bootstraps($tenant: ID!, $statuses: [BootstrapStatus!], $after: String) {
-    bootstraps(tenantId: $tenant, statuses: $statuses, first: 25, after: $after) {
+  query Bootstraps(
+    $tenant: ID!
+    $account: ID
+    $pool: ID
+    $statuses: [BootstrapStatus!]
+    $waitReasons: [String!]
+    $cleanups: [CleanupStatus!]
+    $after: String
+  ) {
+    bootstraps(
+      tenantId: $tenant
+      accountId: $account
+      poolId: $pool
+      statuses: $statuses
+      waitReasons: $waitReasons
+      cleanups: $cleanups
+      first: 25
+      after: $after
+    ) {
       nodes {
         id
         status
@@ -51,11 +68,35 @@ const BootstrapsChanged = graphql(`
   }
 `);
 
-const choices: Record<string, { label: string; statuses: BootstrapStatus[] | null }> = {
-  all: { label: 'All', statuses: null },
+const WaitingForPeople = graphql(`
+  query WaitingForPeople($tenant: ID!) {
+    uncertain: bootstraps(tenantId: $tenant, waitReasons: ["CLAIM_UNCERTAIN"], first: 1) {
+      nodes {
+        id
+      }
+    }
+    blocked: bootstraps(tenantId: $tenant, cleanups: [BLOCKED], first: 1) {
+      nodes {
+        id
+      }
+    }
+  }
+`);
+
+interface Choice {
+  label: string;
+  statuses?: BootstrapStatus[];
+  waitReasons?: string[];
+  cleanups?: CleanupStatus[];
+}
+
+const choices: Record<string, Choice> = {
+  all: { label: 'All' },
   running: { label: 'Running', statuses: ['CLAIMING', 'IDENTIFYING', 'PREPARING', 'INSTALLING', 'INSTALLED'] },
   joined: { label: 'Joined', statuses: ['JOINED'] },
   failed: { label: 'Failed', statuses: ['FAILED'] },
+  uncertain: { label: 'Order uncertain', waitReasons: ['CLAIM_UNCERTAIN'] },
+  blocked: { label: 'Cleaning up stuck', cleanups: ['BLOCKED'] },
 };
 
 const context = { additionalTypenames: ['Bootstrap'] };
@@ -64,11 +105,30 @@ export default function Bootstraps() {
   const tenant = useTenant();
   const path = usePath();
   const socket = useSocket();
-  const [choice, setChoice] = useState('all');
+  const [params, setParams] = useSearchParams();
   const [after, setAfter] = useState<string | null>(null);
-  const statuses = choices[choice]?.statuses ?? null;
-  const [{ data, error }, again] = useQuery({ query: BootstrapsDocument, variables: { tenant, statuses, after }, context });
+  const choice = params.get('show') ?? 'all';
+  const { statuses, waitReasons, cleanups } = choices[choice] ?? {};
+  const account = params.get('account');
+  const pool = params.get('pool');
+  const [{ data, error }, again] = useQuery({
+    query: BootstrapsDocument,
+    variables: { tenant, account, pool, statuses, waitReasons, cleanups, after },
+    context,
+  });
+  const [{ data: waiting }, askWaiting] = useQuery({ query: WaitingForPeople, variables: { tenant }, context });
   const runs = data?.bootstraps?.nodes;
+  const show = (value: string) => {
+    setParams(
+      (old) => {
+        if (value === 'all') old.delete('show');
+        else old.set('show', value);
+        return old;
+      },
+      { replace: true },
+    );
+    setAfter(null);
+  };
 
   useEffect(
     () =>
@@ -77,34 +137,64 @@ export default function Bootstraps() {
         document: BootstrapsChanged,
         variables: (cursor) => ({ tenant, after: cursor }),
         cursorOf: (message) => message.bootstrapStatusChanged.cursor,
-        onData: () => again({ requestPolicy: 'network-only' }),
+        onData: () => {
+          again({ requestPolicy: 'network-only' });
+          askWaiting({ requestPolicy: 'network-only' });
+        },
         onConnection: () => undefined,
         onProblem: () => undefined, // the list itself says what is wrong
       }),
-    [socket, tenant, again],
+    [socket, tenant, again, askWaiting],
   );
 
   return (
     <Page title="Bootstraps" about="Each turns one machine into a host of a pool. It goes on by itself, whether or not anybody looks.">
+      {[
+        { nodes: waiting?.uncertain?.nodes, value: 'uncertain', text: 'An order needs a person to say what became of it.' },
+        { nodes: waiting?.blocked?.nodes, value: 'blocked', text: 'Cleaning up after a bootstrap needs a person.' },
+      ].map(
+        ({ nodes, value, text }) =>
+          nodes &&
+          nodes.length > 0 &&
+          choice !== value && (
+            <Alert key={value} color="yellow" styles={{ message: { color: 'var(--mantine-color-text)' } }}>
+              <Group justify="space-between">
+                {text}
+                <Button size="xs" variant="default" onClick={() => show(value)}>
+                  Show
+                </Button>
+              </Group>
+            </Alert>
+          ),
+      )}
       <Group>
         <Select
           aria-label="Which bootstraps"
           data={Object.entries(choices).map(([value, { label }]) => ({ value, label }))}
           value={choice}
-          onChange={(value) => {
-            setChoice(value ?? 'all');
-            setAfter(null);
-          }}
+          onChange={(value) => show(value ?? 'all')}
           allowDeselect={false}
-          w={150}
+          w={180}
         />
+        {(account ?? pool) && (
+          <Button
+            variant="default"
+            leftSection={<IconFilterOff size={16} />}
+            onClick={() => {
+              setParams({}, { replace: true });
+              setAfter(null);
+            }}
+          >
+            Only those of one {account ? 'account' : 'pool'}
+          </Button>
+        )}
       </Group>
       {error && !runs && <ProblemAlert problem={problemOf(error)} retry={() => again({ requestPolicy: 'network-only' })} />}
       {!data && !error && <Loading />}
       {runs?.length === 0 && (
         <Empty
           icon={IconPlayerPlay}
-          title={choice === 'all' ? 'No bootstrap yet' : 'None of these'}
+          title={choice === 'all' && !account && !pool ? 'No bootstrap yet' : 'None of these'}
           action={
             <Button component={Link} to={path('/offers')} variant="default">
               See the offers
@@ -155,7 +245,7 @@ export default function Bootstraps() {
           </Table>
         </TableFrame>
       )}
-      <Pages key={choice} info={data?.bootstraps?.pageInfo} after={after} onChange={setAfter} />
+      <Pages key={params.toString()} info={data?.bootstraps?.pageInfo} after={after} onChange={setAfter} />
     </Page>
   );
 }

@@ -12,6 +12,7 @@ export function sentence(value: string): string {
 }
 
 export function BootstrapMark({ status, waitReason }: { status: BootstrapStatus; waitReason?: string | null }) {
+  if (status === 'FAILED' && waitReason === 'CLAIM_UNCERTAIN') return <Mark color="red">Failed, needs you</Mark>;
   if (status === 'JOINED') return <Mark color="green">Joined</Mark>;
   if (status === 'FAILED') return <Mark color="red">Failed</Mark>;
   if (waitReason === 'CLAIM_UNCERTAIN') return <Mark color="yellow">Needs you</Mark>;
@@ -20,7 +21,7 @@ export function BootstrapMark({ status, waitReason }: { status: BootstrapStatus;
 
 const cleanups: Record<CleanupStatus, string> = {
   NONE: 'Nothing to clean up',
-  PENDING: 'Cleaning up is due',
+  PENDING: 'The machine is kept for a while, to be tried again or looked at; then it is cleaned up',
   RELEASING: 'The machine is being given back',
   RELEASED: 'The machine was given back',
   KEPT: 'The machine was left as it is',
