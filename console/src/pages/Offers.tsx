@@ -142,7 +142,6 @@ function Finder({ tenant, accounts, about }: { tenant: string; accounts: Account
       allowDecimal={false}
       allowNegative={false}
       hideControls
-      w={92}
     />
   );
   const filtered = Object.keys(query).length > 0 || named.length > 0 || available;
@@ -157,7 +156,7 @@ function Finder({ tenant, accounts, about }: { tenant: string; accounts: Account
         </Button>
       }
     >
-      <Group className="surface" p="md" align="flex-end" gap="sm">
+      <div className="surface filters many">
         {accounts.length > 1 && (
           <MultiSelect
             label="Accounts"
@@ -174,7 +173,7 @@ function Finder({ tenant, accounts, about }: { tenant: string; accounts: Account
                 { replace: true },
               )
             }
-            w={190}
+            style={{ gridColumn: 'span 2' }}
             clearable
             clearButtonProps={{ 'aria-label': 'Show all accounts' }}
           />
@@ -189,14 +188,12 @@ function Finder({ tenant, accounts, about }: { tenant: string; accounts: Account
           value={query.kind ?? ''}
           onChange={(value) => set('kind', value ?? '')}
           allowDeselect={false}
-          w={112}
         />
         <TextInput
           label="Region"
           value={params.get('region') ?? ''}
           onChange={(e) => set('region', e.currentTarget.value)}
           maxLength={63}
-          w={112}
         />
         {number('minVcpu', 'Min. vCPU')}
         {number('minMemoryGiB', 'Min. GiB')}
@@ -205,10 +202,9 @@ function Finder({ tenant, accounts, about }: { tenant: string; accounts: Account
           value={params.get('gpuModel') ?? ''}
           onChange={(e) => set('gpuModel', e.currentTarget.value)}
           maxLength={32}
-          w={112}
         />
         {number('minGpus', 'Min. GPUs')}
-        <Checkbox label="In stock only" checked={available} onChange={(e) => setAvailable(e.currentTarget.checked)} mb={8} />
+        <Checkbox label="In stock only" checked={available} onChange={(e) => setAvailable(e.currentTarget.checked)} pb={8} />
         {filtered && (
           <Tooltip label="Drop all filters">
             <ActionIcon
@@ -224,7 +220,7 @@ function Finder({ tenant, accounts, about }: { tenant: string; accounts: Account
             </ActionIcon>
           </Tooltip>
         )}
-      </Group>
+      </div>
       <Failures answer={answer} />
       <Group justify="space-between" mih={24}>
         <Text size="sm" c="dimmed" role="status">
@@ -349,7 +345,7 @@ function OfferTable({ rows, several, onOpen }: { rows: OfferRow[]; several: bool
   });
   const template = table
     .getVisibleLeafColumns()
-    .map(({ id }) => (id === 'name' ? 'minmax(8rem, 2fr)' : right.has(id) ? 'minmax(4.5rem, 1fr)' : 'minmax(5.5rem, 1.2fr)'))
+    .map(({ id }) => (id === 'name' ? 'minmax(8rem, 2fr)' : right.has(id) ? 'minmax(5.5rem, 1fr)' : 'minmax(6rem, 1.2fr)'))
     .join(' ');
   const height = Math.min(sorted.length * 44 + 46, 700);
   return (
@@ -405,7 +401,12 @@ function OfferTable({ rows, several, onOpen }: { rows: OfferRow[]; several: bool
               }}
             >
               {row.getVisibleCells().map((cell) => (
-                <div key={cell.id} role="cell" className={right.has(cell.column.id) ? 'number' : undefined}>
+                <div
+                  key={cell.id}
+                  role="cell"
+                  className={right.has(cell.column.id) ? 'number' : undefined}
+                  title={cell.column.id === 'account' ? row.original.account.name : undefined}
+                >
                   {cell.column.id === 'name' ? (
                     <button type="button" className="sort link" onClick={() => onOpen(row.original)}>
                       {row.original.offer.name}

@@ -25,6 +25,14 @@ function pointsOf(rows: OfferRow[], axis: Axis, currency: string): Point[] {
   return points.sort((a, b) => a.y - b.y).slice(0, most);
 }
 
+/** Powers of two, as memory comes in them, and the end; so few that their labels have room. */
+function ticksOf(points: Point[]): number[] {
+  const end = Math.max(1, ...points.map(({ x }) => x));
+  const steps: number[] = [];
+  for (let step = end; step >= 1 && steps.length < 6; step /= 4) steps.unshift(step);
+  return [0, ...steps.map((step) => 2 ** Math.floor(Math.log2(step))).filter((step) => step >= end / 300 && step <= end)];
+}
+
 export default function OffersPlot({ rows, onOpen }: { rows: OfferRow[]; onOpen: (row: OfferRow) => void }) {
   const [axis, setAxis] = useState<Axis>('memory');
   const currencies = useMemo(
@@ -34,6 +42,7 @@ export default function OffersPlot({ rows, onOpen }: { rows: OfferRow[]; onOpen:
   const [wanted, setWanted] = useState<string | null>(null);
   const currency = wanted !== null && currencies.includes(wanted) ? wanted : (currencies[0] ?? '');
   const points = useMemo(() => pointsOf(rows, axis, currency), [rows, axis, currency]);
+  const ticks = useMemo(() => ticksOf(points), [points]);
   const text = { fill: 'var(--mantine-color-dimmed)', fontSize: 12 };
   return (
     <Stack className="surface" p="md" gap="sm" component="figure" m={0}>
@@ -71,11 +80,10 @@ export default function OffersPlot({ rows, onOpen }: { rows: OfferRow[]; onOpen:
                 type="number"
                 dataKey="x"
                 scale="sqrt"
-                interval="preserveStart"
-                minTickGap={28}
+                ticks={ticks}
+                interval={0}
                 domain={[0, 'dataMax']}
                 tick={text}
-                allowDecimals={axis === 'memory'}
                 label={{ value: axis === 'memory' ? 'Memory, GiB' : 'GPUs', position: 'insideBottom', offset: -12, ...text }}
               />
               <YAxis
