@@ -30,7 +30,14 @@ import (
 // serve starts the agent listener and returns its address.
 func (b *bundle) serve(t *testing.T) string {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	address, _ := b.serveAt(t, "127.0.0.1:0")
+	return address
+}
+
+// serveAt is serve at an address, with a way to end it as a crash would: open connections break.
+func (b *bundle) serveAt(t *testing.T, at string) (address string, end func()) {
+	t.Helper()
+	ln, err := net.Listen("tcp", at)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -41,11 +48,12 @@ func (b *bundle) serve(t *testing.T) string {
 			t.Error(err)
 		}
 	})
-	t.Cleanup(func() {
+	end = func() {
 		_ = server.Close()
 		wg.Wait()
-	})
-	return ln.Addr().String()
+	}
+	t.Cleanup(end)
+	return ln.Addr().String(), end
 }
 
 // clientTLS trusts the listener, and has the certificate if one is given.
@@ -333,7 +341,8 @@ func TestAgentsLiveThroughARotation(t *testing.T) {
 	t.Parallel()
 	b := setup(t, shortLife)
 	address := b.serve(t)
-	old := b.startAgent(t, address, b.ca.Pin())
+	present := b.ca.Pin()
+	old := b.startAgent(t, address, present)
 	old.awaitRenewals(t, 1)
 
 	if err := pki.BeginRotation(b.caDir); err != nil {
@@ -357,23 +366,61 @@ func TestAgentsLiveThroughARotation(t *testing.T) {
 	b.awaitPins(t, func(pins string) bool { return !strings.Contains(pins, ",") })
 	old.awaitRenewals(t, 2)
 	late.awaitRenewals(t, 2)
+
+	fresh := b.startAgent(t, address, b.ca.Pin())
+	left := b.startAgent(t, address, present)
+	fresh.awaitRenewals(t, 1)
+	if refused, ok := errors.AsType[*agent.RefusedError](<-left.ended); !ok || refused.Code != "WRONG_SERVER" {
+		t.Errorf("the agent that trusts the former authority alone ended with %v", refused)
+	}
+	if n := b.count(t, `SELECT count(*) FROM hosts WHERE bootstrap_id = ?`, left.run); n != 0 {
+		t.Error("an agent joined a server that has no authority which it trusts")
+	}
 }
 
-// shortLife makes certificates so short that each heartbeat or two is told to renew.
-func shortLife(d *host.Deps) { d.CertificateLife, d.Heartbeat = 4*time.Second, time.Second }
+// Neither the machine nor the server being away for a while makes an agent join again or stop renewing.
+func TestAgentOutlivesRestarts(t *testing.T) {
+	t.Parallel()
+	b := setup(t, func(d *host.Deps) { d.CertificateLife, d.Heartbeat = 12*time.Second, time.Second })
+	address, end := b.serveAt(t, "127.0.0.1:0")
+	bcd := b.startAgent(t, address, b.ca.Pin())
+	bcd.awaitRenewals(t, 1)
+
+	end()
+	b.hosts = host.New(b.deps)
+	_, end = b.serveAt(t, address)
+	bcd.awaitRenewals(t, 1)
+
+	bcd.stop()
+	end()
+	bcd.start()
+	b.serveAt(t, address)
+	bcd.awaitRenewals(t, 1)
+	if hosts := b.texts(t, `SELECT id FROM hosts`); len(hosts) != 1 {
+		t.Errorf("the machine is the hosts %v", hosts)
+	}
+	if n := b.count(t, `SELECT count(DISTINCT key_hash) FROM host_certificates`); n != 1 {
+		t.Errorf("the agent had %d keys", n)
+	}
+}
+
+// shortLife makes certificates so short that every few heartbeats are told to renew, with time left where everything is slow.
+func shortLife(d *host.Deps) { d.CertificateLife, d.Heartbeat = 6*time.Second, time.Second }
 
 // bcd is the agent at work, on a machine of its own.
 type bcd struct {
 	bundle *bundle
 	run    string
 	token  string
+	config agent.Config
+	stop   func() // as when the machine goes down
 	ended  chan error
 	log    bytes.Buffer
 }
 
 func (b *bundle) startAgent(t *testing.T, address, pins string) *bcd {
 	t.Helper()
-	a := &bcd{bundle: b, ended: make(chan error, 1)}
+	a := &bcd{bundle: b}
 	a.run, a.token = b.run(t)
 	dir := t.TempDir()
 	for path, text := range map[string]string{
@@ -386,20 +433,27 @@ func (b *bundle) startAgent(t *testing.T, address, pins string) *bcd {
 			t.Fatal(err)
 		}
 	}
-	cfg := agent.Config{
+	a.config = agent.Config{
 		Server: "https://" + address, CAPin: pins, TokenFile: filepath.Join(dir, "token"), StateDir: filepath.Join(dir, "state"), Root: dir,
 	}
-	ctx, stop := context.WithCancel(context.Background())
+	a.start()
+	t.Cleanup(func() { a.stop() })
+	return a
+}
+
+// start starts the agent, anew when it was stopped.
+func (a *bcd) start() {
+	ctx, cancel := context.WithCancel(context.Background())
 	stopped := make(chan struct{})
+	a.ended = make(chan error, 1)
 	go func() {
 		defer close(stopped)
-		a.ended <- agent.New(cfg, "test", slog.New(slog.NewJSONHandler(&a.log, nil))).Run(ctx)
+		a.ended <- agent.New(a.config, "test", slog.New(slog.NewJSONHandler(&a.log, nil))).Run(ctx)
 	}()
-	t.Cleanup(func() {
-		stop()
+	a.stop = func() {
+		cancel()
 		<-stopped
-	})
-	return a
+	}
 }
 
 // awaitRenewals waits until the agent has that many certificates more.
