@@ -26,7 +26,7 @@ func TestKilledServerGoesOn(t *testing.T) {
 		w.pause() // or they are back before anything happens
 	}
 	t.Logf("killing the server at %s and %s", alice.run(runs[0]).Status, alice.run(runs[1]).Status)
-	s.kill()
+	s.Kill()
 	for _, h := range hosts {
 		h.StopSSHD()
 		h.StartSSHD()

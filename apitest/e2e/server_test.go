@@ -2,11 +2,9 @@ package e2e
 
 import (
 	"bytes"
-	"context"
 	"crypto/rand"
 	"encoding/json"
 	"fmt"
-	"net"
 	"net/http"
 	"net/netip"
 	"os"
@@ -14,10 +12,9 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
-	"syscall"
 	"testing"
-	"time"
 
+	"better/compute/apitest/harness"
 	"better/compute/internal/postgres/pgtest"
 )
 
@@ -29,15 +26,14 @@ const (
 
 // server is `compute-api serve` with a database of its own. It can be killed and started again at the same addresses.
 type server struct {
+	*harness.Process  // of its present life
 	at                netip.Addr
 	url, agentAddress string
 
 	t       testing.TB
 	config  string // the file
-	log     string // likewise
+	log     harness.Log
 	secrets []string
-	process *os.Process
-	ended   <-chan error
 }
 
 // startServer starts a server that machines reach at the address, and stops it with the test. Its log must then hold no secret.
@@ -45,15 +41,14 @@ func startServer(t testing.TB, at netip.Addr, limits map[string]string) *server 
 	t.Helper()
 	dir := t.TempDir()
 	s := &server{
-		t: t, at: at, config: filepath.Join(dir, "config.yaml"), log: filepath.Join(dir, "log"), agentAddress: freeAddress(t, at),
-		secrets: []string{aliceToken, otherToken},
+		t: t, at: at, agentAddress: harness.FreeAddress(t, at.String()), secrets: []string{aliceToken, otherToken},
 	}
-	listen := freeAddress(t, at)
+	listen := harness.FreeAddress(t, at.String())
 	s.url = "http://" + listen
 	key := make([]byte, 32)
 	_, _ = rand.Read(key)
 	writeFile(t, filepath.Join(dir, "secret.key"), key)
-	text, err := json.Marshal(map[string]any{ // JSON is YAML
+	s.config = harness.Config(t, map[string]any{
 		"listen": listen, "stateDir": filepath.Join(dir, "state"), "database": map[string]any{"url": pgtest.URL(t)},
 		"auth": map[string]any{"allowStaticTokens": true, "tokens": []map[string]any{
 			{"token": aliceToken, "subject": "user:alice"}, {"token": otherToken, "subject": "user:other"},
@@ -65,33 +60,18 @@ func startServer(t testing.TB, at netip.Addr, limits map[string]string) *server 
 		"providers": []map[string]any{{"name": "ssh"}},
 		"secrets":   map[string]any{"store": map[string]any{"keyFile": filepath.Join(dir, "secret.key")}},
 		"bootstrap": map[string]any{
-			"agentURL": "https://" + s.agentAddress, "agentBinaries": binaries, "trustDomain": "compute.test", "limits": limits,
+			"agentURL": "https://" + s.agentAddress, "agentBinaries": agentBuild.Dir(t), "trustDomain": "compute.test", "limits": limits,
 		},
 		"pki":   map[string]any{"dir": filepath.Join(dir, "pki")},
 		"agent": map[string]any{"listen": s.agentAddress, "heartbeat": "1s"},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	writeFile(t, s.config, text)
-	init := exec.CommandContext(t.Context(), filepath.Join(binaries, "compute-api"), "pki", "init", "--config", s.config)
+	init := exec.CommandContext(t.Context(), serverBuild.Program(t, "compute-api"), "pki", "init", "--config", s.config)
 	if out, err := init.CombinedOutput(); err != nil {
 		t.Fatalf("pki init: %v\n%s", err, out)
 	}
 	s.start()
 	t.Cleanup(s.stop)
 	return s
-}
-
-// freeAddress is one that stays free: the network is this test's alone.
-func freeAddress(t testing.TB, at netip.Addr) string {
-	t.Helper()
-	ln, err := net.Listen("tcp", netip.AddrPortFrom(at, 0).String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = ln.Close() }()
-	return ln.Addr().String()
 }
 
 func writeFile(t testing.TB, path string, content []byte) {
@@ -103,60 +83,16 @@ func writeFile(t testing.TB, path string, content []byte) {
 
 func (s *server) start() {
 	s.t.Helper()
-	log, err := os.OpenFile(s.log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	defer func() { _ = log.Close() }()
-	cmd := exec.CommandContext(context.Background(), filepath.Join(binaries, "compute-api"), "serve", "--config", s.config) // ends with stop or kill
-	cmd.Stdout, cmd.Stderr = log, log
-	s.ended = start(s.t, cmd)
-	s.process = cmd.Process
-	await(s.t, "the server is ready", func() bool {
-		select {
-		case err := <-s.ended:
-			s.process = nil
-			s.t.Fatalf("the server ended: %v", err)
-		default:
-		}
-		return s.ready()
-	})
-}
-
-func (s *server) ready() bool {
-	resp, err := http.Get(s.url + "/readyz")
-	if err != nil {
-		return false
-	}
-	_ = resp.Body.Close()
-	return resp.StatusCode == http.StatusOK
-}
-
-// kill ends it as a power cut would.
-func (s *server) kill() {
-	_ = s.process.Kill()
-	<-s.ended
-	s.process = nil
+	s.Process = harness.Serve(s.t, serverBuild.Program(s.t, "compute-api"), s.config, &s.log)
+	s.Ready(s.t)
 }
 
 func (s *server) stop() {
-	if s.process != nil {
-		_ = s.process.Signal(syscall.SIGTERM)
-		select {
-		case err := <-s.ended:
-			if err != nil {
-				s.t.Errorf("the server did not stop cleanly: %v", err)
-			}
-		case <-time.After(patience):
-			s.t.Error("the server does not stop")
-			s.kill()
-		}
+	if err := s.Stop(patience); err != nil {
+		s.t.Errorf("the server did not stop cleanly: %v", err)
 	}
 	http.DefaultClient.CloseIdleConnections()
-	log, err := os.ReadFile(s.log)
-	if err != nil {
-		s.t.Error(err)
-	}
+	log := s.log.Bytes()
 	for _, secret := range s.secrets {
 		if bytes.Contains(log, []byte(secret)) {
 			s.t.Errorf("the server's log holds a secret that begins with %.12q", secret)

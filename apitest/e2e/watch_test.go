@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"encoding/json"
 	"io"
@@ -15,6 +14,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"better/compute/apitest/harness"
 )
 
 // clients is where the packages of the watchers are.
@@ -34,14 +35,12 @@ type message struct {
 
 // watcher is a node process that follows bootstraps.
 type watcher struct {
+	*harness.Process
 	name string
 
 	caller caller
 	t      testing.TB
-	cmd    *exec.Cmd
-	errors bytes.Buffer
 	done   chan struct{} // closed when it has ended and all it printed is read
-	failed error         // how it ended, once done
 
 	mu   sync.Mutex
 	seen []message
@@ -59,14 +58,13 @@ func (c caller) watch(transport string, variables map[string]any) *watcher {
 		c.t.Fatal(err)
 	}
 	w := &watcher{name: transport + " " + string(text), caller: c, t: c.t, done: make(chan struct{})}
-	w.cmd = exec.CommandContext(context.Background(), "node", "follow.mjs", transport, c.url+"/graphql", c.token, string(text)) // killed with the test
-	w.cmd.Dir = clients
-	w.cmd.Stderr = &w.errors
+	cmd := exec.CommandContext(context.Background(), "node", "follow.mjs", transport, c.url+"/graphql", c.token, string(text)) // killed with the test
+	cmd.Dir = clients
 	read, write := io.Pipe()
-	w.cmd.Stdout = write
-	ended := start(c.t, w.cmd)
+	cmd.Stdout = write
+	w.Process = harness.Start(c.t, cmd, new(harness.Log))
 	go func() {
-		w.failed = <-ended
+		<-w.Done()
 		_ = write.Close()
 	}()
 	go w.read(read)
@@ -89,7 +87,7 @@ func (w *watcher) read(r io.Reader) {
 
 // kill ends it without any goodbye.
 func (w *watcher) kill() {
-	_ = w.cmd.Process.Kill()
+	w.Kill()
 	<-w.done
 }
 
@@ -99,7 +97,7 @@ func (w *watcher) wake()  { w.signal(syscall.SIGCONT) }
 
 func (w *watcher) signal(s os.Signal) {
 	w.t.Helper()
-	if err := w.cmd.Process.Signal(s); err != nil {
+	if err := w.Signal(s); err != nil {
 		w.t.Fatal(err)
 	}
 }
@@ -147,7 +145,7 @@ func (w *watcher) mustLive() {
 	w.t.Helper()
 	select {
 	case <-w.done:
-		w.t.Fatalf("%s ended: %v\n%s", w.name, w.failed, w.errors.String())
+		w.t.Fatalf("%s ended: %v\n%s", w.name, w.Err(), w.Log.Text())
 	default:
 	}
 }
@@ -160,8 +158,8 @@ func (w *watcher) awaitEnd() {
 	case <-time.After(patience):
 		w.t.Fatalf("%s does not end; it saw %+v", w.name, w.all())
 	}
-	if w.failed != nil {
-		w.t.Fatalf("%s failed: %v\n%s", w.name, w.failed, w.errors.String())
+	if w.Err() != nil {
+		w.t.Fatalf("%s failed: %v\n%s", w.name, w.Err(), w.Log.Text())
 	}
 }
 
