@@ -113,12 +113,14 @@ func endRelease(ctx context.Context, tx bun.IDB, orphanID string, set fields) er
 	return failed("giving a reservation back", err)
 }
 
-// dueRelease takes the next orphan that is to be given back, and keeps other replicas from it for a while; nil when there is none.
-func dueRelease(ctx context.Context, idb bun.IDB, busy time.Duration) (*orphan, error) {
+// dueRelease takes the next orphan that is to be given back, of a tenant that is not busy, and keeps other replicas from it for a while; nil
+// when there is none.
+func dueRelease(ctx context.Context, idb bun.IDB, taken time.Duration, busy []string) (*orphan, error) {
 	o := new(orphan)
 	err := idb.NewRaw(`UPDATE orphans SET release_at = ?, release_attempt = release_attempt + 1
-		WHERE id = (SELECT id FROM orphans WHERE release_at <= now() ORDER BY release_at LIMIT 1 FOR UPDATE SKIP LOCKED)
-		RETURNING *`, fromNow(busy)).Scan(ctx, o)
+		WHERE id = (SELECT id FROM orphans WHERE release_at <= now() AND tenant_id <> ALL (?::text[])
+			ORDER BY release_at LIMIT 1 FOR UPDATE SKIP LOCKED)
+		RETURNING *`, fromNow(taken), pgdialect.Array(busy)).Scan(ctx, o)
 	if errors.Is(err, sql.ErrNoRows) {
 		return nil, nil
 	}

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/uptrace/bun"
-	"golang.org/x/sync/errgroup"
 
 	"better/compute/internal/postgres"
 	"better/compute/internal/problem"
@@ -16,29 +15,19 @@ import (
 	"better/compute/provideraccount"
 )
 
-const (
-	// accountsAtATime is how many accounts a replica compares at a time, and takes from the others at once.
-	accountsAtATime = 4
-	// releaseLag is how long one replica may take to give an orphan back before another one tries.
-	releaseLag = time.Minute
-)
+// releaseLag is how long one replica may take to give an orphan back before another one tries.
+const releaseLag = time.Minute
 
 // sweepAccounts compares each account that is due with what its provider says it has. Any number of replicas may do so: each account
-// is taken by one of them.
+// is taken by one of them, and one whose provider hangs delays no other tenant's.
 func (r *Reconciler) sweepAccounts(ctx context.Context) error {
-	for {
-		due, err := r.Accounts.TakeDue(ctx, r.Timing.Sweep, accountsAtATime)
-		if err != nil || len(due) == 0 {
-			return err
+	return doAll(ctx, sweepEvery, func(ctx context.Context, busy []string) (*piece, error) {
+		account, err := r.Accounts.TakeDue(ctx, r.Timing.Sweep, busy)
+		if err != nil || account == nil {
+			return nil, err
 		}
-		var group errgroup.Group
-		for _, account := range due {
-			group.Go(func() error { return r.sweepAccount(ctx, account) })
-		}
-		if err := group.Wait(); err != nil {
-			return err
-		}
-	}
+		return &piece{account.TenantID, func(ctx context.Context) error { return r.sweepAccount(ctx, account) }}, nil
+	})
 }
 
 // sweepAccount finds the machines of an account that one side has and the other does not know. It only reports. What is
@@ -131,18 +120,16 @@ func (r *Reconciler) unswept(ctx context.Context, account *model.ProviderAccount
 	return nil
 }
 
-// releaseOrphans gives back what a person said, until nothing is due.
+// releaseOrphans gives back what a person said, until nothing is due. One whose provider hangs delays no other tenant's.
 func (r *Reconciler) releaseOrphans(ctx context.Context) error {
-	for {
-		o, err := dueRelease(ctx, r.DB.DB, releaseLag+2*r.Timing.Call)
+	return doAll(ctx, sweepEvery, func(ctx context.Context, busy []string) (*piece, error) {
+		o, err := dueRelease(ctx, r.DB.DB, releaseLag+2*r.Timing.Call, busy)
 		if err != nil || o == nil {
-			return err
+			return nil, err
 		}
 		r.fault("releasing.taken")
-		if err := r.releaseOrphan(ctx, o); err != nil {
-			return err
-		}
-	}
+		return &piece{o.TenantID, func(ctx context.Context) error { return r.releaseOrphan(ctx, o) }}, nil
+	})
 }
 
 func (r *Reconciler) releaseOrphan(ctx context.Context, o *orphan) error {

@@ -1,10 +1,12 @@
 package bootstrap
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -203,6 +205,75 @@ func TestSweepsAreShared(t *testing.T) {
 	}
 	wg.Wait()
 	equal(t, "lists read", []int{b.cloud.count("machines"), b.cloud.count("claims")}, []int{10, 9})
+}
+
+// Providers that hang hold back neither sweeps nor releases of other tenants.
+func TestNoTenantWaitsForAnothersProvider(t *testing.T) {
+	t.Parallel()
+	b := setup(t, model.ClaimToken)
+	b.exec("DELETE FROM provider_accounts")
+	hang, reached := make(chan struct{}), make(chan struct{}, 100)
+	var hangs atomic.Int32
+	b.cloud.hook = func(string) {
+		reached <- struct{}{}
+		if hangs.Add(-1) >= 0 {
+			<-hang
+		}
+	}
+	account := func(tenantID string) (accountID string) {
+		accountID = id.New("pacct")
+		b.exec("INSERT INTO provider_accounts (id, tenant_id, provider, name, created_by, swept_at) VALUES (?, ?, 'scripted', ?, 'test', ?)",
+			accountID, tenantID, strings.ToLower(accountID), time.Now().Add(-time.Hour))
+		return accountID
+	}
+	orphanOf := func(tenantID string) (orphanID string) {
+		orphanID = id.New("orph")
+		b.exec(`INSERT INTO orphans (id, tenant_id, account_id, kind, machine_id, operation_id, release_asked_at, release_asked_by, release_at)
+			VALUES (?, ?, ?, 'not-ours', ?, ?, now(), 'user:x', now())`, orphanID, tenantID, account(tenantID), "m-"+orphanID, operationID(orphanID))
+		return orphanID
+	}
+	for what, do := range map[string]func(context.Context) error{"sweeps": b.rec.sweepAccounts, "releases": b.rec.releaseOrphans} {
+		hangs.Store(piecesPerTenant)
+		for range 3 * piecesPerTenant {
+			orphanOf("hanging")
+		}
+		done := make(chan error, 1)
+		go func() { done <- do(t.Context()) }()
+		for range piecesPerTenant {
+			<-reached
+		}
+		// The places of the one tenant are taken; that is when another one's comes due.
+		other := orphanOf("other")
+		query := "SELECT release_at IS NULL FROM orphans WHERE id = ?"
+		if what == "sweeps" {
+			query = "SELECT swept_at > now() - interval '1 minute' FROM provider_accounts WHERE id = (SELECT account_id FROM orphans WHERE id = ?)"
+		}
+		waitFor(t, what+" of another tenant", func() (ok bool) {
+			if err := b.db.NewRaw(query, other).Scan(everyTenant(t.Context()), &ok); err != nil {
+				t.Fatal(err)
+			}
+			return ok
+		})
+		for range piecesPerTenant {
+			hang <- struct{}{}
+		}
+		if err := <-done; err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+		b.exec("DELETE FROM provider_accounts")
+		for len(reached) > 0 {
+			<-reached
+		}
+	}
+}
+
+func waitFor(t *testing.T, what string, done func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); !done(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("waited in vain for %s", what)
+		}
+	}
 }
 
 func release(o *model.Orphan) model.ReleaseMachineInput {

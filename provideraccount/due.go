@@ -6,19 +6,24 @@ import (
 	"errors"
 	"time"
 
+	"github.com/uptrace/bun/dialect/pgdialect"
+
 	"better/compute/model"
 )
 
-// TakeDue takes up to n accounts, of any tenant, that nobody has taken within the last `every`, for a service that goes through all of them.
-// Each is taken by one caller, whichever replica it is in.
-func (s *Service) TakeDue(ctx context.Context, every time.Duration, n int) ([]*model.ProviderAccount, error) {
-	var due []*model.ProviderAccount
-	err := s.db.NewRaw(`UPDATE provider_accounts SET swept_at = now() WHERE id IN (
-			SELECT id FROM provider_accounts WHERE swept_at <= now() - ? * interval '1 microsecond'
-			ORDER BY swept_at LIMIT ? FOR NO KEY UPDATE SKIP LOCKED)
-		RETURNING `+columns, every.Microseconds(), n).Scan(ctx, &due)
-	if err != nil && !errors.Is(err, sql.ErrNoRows) {
-		return nil, translated(err, "taking accounts that are due")
+// TakeDue takes the account, of whatever tenant that is not busy, that nobody has taken for longest, and for at least `every`, for a service
+// that goes through all of them; nil when there is none. Each is taken by one caller, whichever replica it is in.
+func (s *Service) TakeDue(ctx context.Context, every time.Duration, busy []string) (*model.ProviderAccount, error) {
+	due := new(model.ProviderAccount)
+	err := s.db.NewRaw(`UPDATE provider_accounts SET swept_at = now() WHERE id = (
+			SELECT id FROM provider_accounts WHERE swept_at <= now() - ? * interval '1 microsecond' AND tenant_id <> ALL (?::text[])
+			ORDER BY swept_at LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED)
+		RETURNING `+columns, every.Microseconds(), pgdialect.Array(busy)).Scan(ctx, due)
+	if errors.Is(err, sql.ErrNoRows) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, translated(err, "taking an account that is due")
 	}
 	return due, nil
 }
