@@ -125,16 +125,26 @@ func (e *engine) prepare(ctx context.Context, params *graphql.RawParams) (*opera
 	opCtx.DisableIntrospection = !e.config.Introspection
 	p := pricer{variables: opCtx.Variables, limit: e.config.Limits.Cost, live: e.live}
 	op := &operation{OperationContext: opCtx, cost: Cost{Requested: p.price(opCtx.Operation), Limit: p.limit}, usesLive: p.usesLive}
-	if op.cost.Requested > p.limit {
-		resp := e.refuse(ctx, tooMuch("cost", p.limit, "The operation could return more than %d objects.", p.limit))
-		op.price(resp)
-		return nil, resp
-	}
 	op.tenants = tenantsOf(opCtx)
+	if op.cost.Requested > p.limit {
+		return nil, e.refuseCost(ctx, op)
+	}
 	if err := e.quota.charge(ctx, op.cost.Requested, op.tenants); err != nil {
 		return nil, e.refuse(ctx, err)
 	}
+	e.quota.chargeNodes(op)
 	return op, nil
+}
+
+// refuseCost refuses what is too dear. Finding that out takes points too, as many as reading the document: it may be one that is known, and so
+// was read for nothing.
+func (e *engine) refuseCost(ctx context.Context, op *operation) *graphql.Response {
+	if err := e.quota.charge(ctx, len(op.RawQuery)/bytesPerPoint, op.tenants); err != nil {
+		return e.refuse(ctx, err)
+	}
+	resp := e.refuse(ctx, tooMuch("cost", op.cost.Limit, "The operation could return more than %d objects.", op.cost.Limit))
+	op.price(resp)
+	return resp
 }
 
 // document gives the parsed and validated document of a text. Equal texts share one, which nothing changes any more.

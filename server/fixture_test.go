@@ -185,6 +185,11 @@ func (q query) Pool(ctx context.Context, tenantID, _ string) (*model.Pool, error
 	return nil, nil
 }
 
+// Node gives a pool of the tenant that the id names.
+func (query) Node(_ context.Context, id string) (model.Node, error) {
+	return &model.Pool{ID: id, TenantID: strings.TrimPrefix(id, "pool_")}, nil
+}
+
 func (query) Offers(_ context.Context, _, _ string, _ *model.OfferQuery) ([]*model.Offer, error) {
 	return []*model.Offer{}, nil
 }

@@ -225,12 +225,24 @@ func (s *Server) readBody(next http.Handler) http.Handler {
 			return
 		}
 		_ = control.SetReadDeadline(time.Time{})
-		r.Body = io.NopCloser(bytes.NewReader(data))
+		r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(data)), int64(len(data))
 		next.ServeHTTP(w, r)
 	})
 }
 
-// chargeCall takes the points of a call of the REST interface.
+// chargeBody takes the points for reading a GraphQL request's JSON, in its body or in its query string.
+func (s *Server) chargeBody(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if err := s.quota.chargeBody(r.Context(), int(r.ContentLength)+len(r.URL.RawQuery)); err != nil {
+			s.metrics.limit(ruleOf(err))
+			s.refuse(w, r, err)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// chargeCall takes the points of a call of the REST interface, and those for reading its body.
 func (s *Server) chargeCall(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body) // of readBody, in memory
@@ -239,7 +251,7 @@ func (s *Server) chargeCall(next http.Handler) http.Handler {
 		if s.deps.CallCost != nil {
 			cost = s.deps.CallCost(r.URL.Path)
 		}
-		if err := s.quota.charge(r.Context(), cost, tenantsOfBody(body)); err != nil {
+		if err := s.quota.charge(r.Context(), cost+bodyPoints(len(body)), tenantsOfBody(body)); err != nil {
 			s.metrics.limit(ruleOf(err))
 			s.refuse(w, r, err)
 			return

@@ -6,12 +6,14 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"sync"
 
 	"github.com/99designs/gqlgen/graphql"
 	"github.com/vektah/gqlparser/v2/ast"
 
 	"better/compute/authz"
 	"better/compute/internal/problem"
+	"better/compute/model"
 )
 
 // quota is what callers and tenants may use of this server in a time. What counts for a tenant counts only for callers who have a right in
@@ -48,6 +50,81 @@ func (q *quota) charge(ctx context.Context, points int, tenants []string) error 
 	for _, tenant := range q.own(ctx, tenants) {
 		accounts = append(accounts, account{limitTenant, tenant})
 	}
+	return q.take(points, accounts...)
+}
+
+// What JSON of a request is read for one point, beyond what comes with every request: the dearest then takes a fifth of a core at most.
+const (
+	freeBytes         = 1 << 10
+	bodyBytesPerPoint = 128
+)
+
+func bodyPoints(bytes int) int { return max(bytes-freeBytes, 0) / bodyBytesPerPoint }
+
+// chargeBody takes points from the context's caller for reading so many bytes, whatever becomes of them.
+func (q *quota) chargeBody(ctx context.Context, bytes int) error {
+	if points := bodyPoints(bytes); points > 0 {
+		return q.charge(ctx, points, nil)
+	}
+	return nil
+}
+
+// chargeNodes makes each tenant of what a `node` of the operation turns out to be pay for it, once, as if the operation had named
+// it. A tenant that cannot pay has its object kept back.
+func (q *quota) chargeNodes(op *operation) {
+	named := false
+	walkRootFields(op.Operation.SelectionSet, map[string]bool{}, func(f *ast.Field) { named = named || f.Name == nodeField })
+	if !named {
+		return
+	}
+	payers := payers{paid: slices.Clone(op.tenants)}
+	op.ResolverMiddleware = func(ctx context.Context, next graphql.Resolver) (any, error) {
+		res, err := next(ctx)
+		if field := graphql.GetFieldContext(ctx); err != nil || field.Field.Name != nodeField || field.Object != "Query" {
+			return res, err
+		}
+		return res, payers.pay(tenantOf(res), func(tenant string) error { return q.take(op.cost.Requested, account{limitTenant, tenant}) })
+	}
+}
+
+const nodeField = "node"
+
+// payers are the tenants that have paid for an operation, whose fields run at the same time.
+type payers struct {
+	mu   sync.Mutex
+	paid []string
+}
+
+func (p *payers) pay(tenant string, take func(tenant string) error) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if tenant == "" || slices.Contains(p.paid, tenant) {
+		return nil
+	}
+	if err := take(tenant); err != nil {
+		return err
+	}
+	p.paid = append(p.paid, tenant)
+	return nil
+}
+
+// tenantOf is whose a node is, which its caller may read and so has a right in; empty for none.
+func tenantOf(node any) string {
+	switch node := node.(type) {
+	case *model.ProviderAccount:
+		return node.TenantID
+	case *model.Pool:
+		return node.TenantID
+	case *model.Bootstrap:
+		return node.TenantID
+	case *model.Host:
+		return node.TenantID
+	default:
+		return ""
+	}
+}
+
+func (q *quota) take(points int, accounts ...account) error {
 	wait, short := q.meter.charge(points, accounts...)
 	if wait == 0 {
 		return nil

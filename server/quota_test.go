@@ -6,6 +6,8 @@ import (
 
 	"github.com/99designs/gqlgen/graphql"
 	"github.com/google/go-cmp/cmp"
+
+	"better/compute/internal/problem"
 )
 
 func TestTenantsOf(t *testing.T) {
@@ -90,6 +92,97 @@ func TestRateLimitOfATenant(t *testing.T) {
 	expectLines(t, w.events(t, list("shared"), tokenAlice), "event: next", `data: {"errors":[{"message":"The callers of this tenant have used up`, "event: complete", "data:")
 	if _, metrics := w.call(t, "GET", "/metrics", ""); !strings.Contains(metrics, `compute_limit_refusals_total{rule="tenant_points"} 5`) {
 		t.Errorf("refusals are not counted: %s", metrics)
+	}
+}
+
+// What reading a request costs is its caller's, over every transport and whether or not anything comes of it.
+func TestReadingABodyTakesPoints(t *testing.T) {
+	t.Parallel()
+	variables := func(bytes int) string {
+		return `{"query":"{ __typename }","variables":{"x":"` + strings.Repeat("x", bytes) + `"}}`
+	}
+	for name, send := range map[string]func(w *world) bool{
+		"JSON": func(w *world) bool {
+			resp, _ := w.call(t, "POST", "/graphql", variables(100<<10))
+			return resp.StatusCode == 429
+		},
+		"no JSON": func(w *world) bool {
+			resp, _ := w.call(t, "POST", "/graphql", strings.Repeat("{", 100<<10))
+			return resp.StatusCode == 429
+		},
+		"a query": func(w *world) bool {
+			resp, _ := w.call(t, "GET", "/graphql?query=%7B__typename%7D&variables="+strings.Repeat("1", 25<<10), "")
+			return resp.StatusCode == 429
+		},
+		"REST": func(w *world) bool {
+			resp, _ := w.call(t, "POST", "/api/compute/x", `{"x":"`+strings.Repeat("x", 100<<10)+`"}`)
+			return resp.StatusCode == 429
+		},
+		"a stream": func(w *world) bool {
+			resp, _ := w.call(t, "POST", "/graphql", variables(100<<10), "Accept", typeEvents)
+			return resp.StatusCode == 429
+		},
+		"a socket": func(w *world) bool {
+			c := w.connect(t, tokenAlice)
+			c.send("%s", `{"id":"1","type":"subscribe","payload":`+variables(100<<10)+`}`)
+			return strings.Contains(c.next(), string(problem.RateLimited))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := setup(t, func(c *Config) { c.Limits.PointsPerSecond, c.Limits.PointsAtMost = 1, 1000 })
+			for n := 1; !send(w); n++ { // 792 points each, or for the query 192
+				if n > 10 {
+					t.Fatal("reading is free")
+				}
+			}
+		})
+	}
+	w := setup(t, func(c *Config) { c.Limits.PointsPerSecond, c.Limits.PointsAtMost = 1, 50 })
+	for range 30 {
+		if resp, body := w.call(t, "POST", "/graphql", variables(700)); resp.StatusCode != 200 {
+			t.Fatalf("a small body takes points: %s", body)
+		}
+	}
+}
+
+// A known document with variables that make it too dear is read for nothing each time.
+func TestWhatIsTooDearTakesPoints(t *testing.T) {
+	t.Parallel()
+	w := setup(t, func(c *Config) { c.Limits.PointsPerSecond, c.Limits.PointsAtMost = 1, 60 })
+	list := func(first string) (int, string) {
+		resp, body := w.call(t, "POST", "/graphql", `{"query":"query ($n: Int) { providerAccounts(tenantId: \"t\", first: $n) { nodes { id } } }","variables":{"n":`+first+`}}`)
+		return resp.StatusCode, body
+	}
+	list("1") // so that the document is known
+	for n := 0; ; n++ {
+		status, body := list("100000")
+		switch {
+		case status == 429 && n > 0:
+			return
+		case n > 20 || !strings.Contains(body, `"rule":"cost"`):
+			t.Fatalf("call %d: %d %s", n, status, body)
+		}
+	}
+}
+
+// Whose a node is turns out when it is read.
+func TestNodesAreChargedToTheirTenants(t *testing.T) {
+	t.Parallel()
+	w := setup(t, func(c *Config) { c.Limits.TenantPointsPerSecond, c.Limits.TenantPointsAtMost = 1, 10 })
+	both := `{ a: node(id: "pool_shared") { id } b: node(id: "pool_shared") { id } c: node(id: "pool_alice-1") { id } }` // 3 points, of each tenant once
+	for range 3 {
+		if resp, body := w.post(t, both); resp.StatusCode != 200 || strings.Contains(body, "errors") {
+			t.Fatalf("%d %s", resp.StatusCode, body)
+		}
+	}
+	resp, body := w.post(t, `{ node(id: "pool_shared") { id } a: node(id: "pool_alice-2") { id } viewer { subject } }`)
+	code, _, details := firstError(t, body)
+	if code != string(problem.RateLimited) || details["limit"] != "tenant" || !strings.Contains(body, `"node":null,"a":{"id":"pool_alice-2"},"viewer":{"subject"`) {
+		t.Errorf("%d %s", resp.StatusCode, body)
+	}
+	if resp, body := w.post(t, `{ pool(tenantId: "shared", poolId: "p") { id } b: pool(tenantId: "shared", poolId: "p") { id } }`); resp.StatusCode != 429 {
+		t.Errorf("a field that names the tenant: %d %s", resp.StatusCode, body)
 	}
 }
 

@@ -112,7 +112,7 @@ func (s *Server) Handler() http.Handler {
 	})
 	r.Group(func(r chi.Router) {
 		r.Use(s.checkOrigin, s.requireActor, s.readBody)
-		r.HandleFunc(graphqlPath, s.serveGraphQL)
+		r.With(s.chargeBody).HandleFunc(graphqlPath, s.serveGraphQL)
 		if s.deps.REST != nil {
 			r.With(s.chargeCall).Mount(restPath, s.deps.REST)
 		}

@@ -60,6 +60,7 @@ type message struct {
 type incoming struct {
 	id, kind string
 	payload  map[string]any
+	bytes    int // of the whole message
 }
 
 // socket is one WebSocket connection. One goroutine reads; each operation runs in one of its own; whoever finds a reason
@@ -264,6 +265,7 @@ func parseMessage(kind websocket.MessageType, data []byte) (incoming, bool) {
 		id:      member[string](object, "id", "a string", &issues),
 		kind:    member[string](object, "type", "a string", &issues),
 		payload: member[map[string]any](object, "payload", "an object", &issues),
+		bytes:   len(data),
 	}
 	return m, len(issues) == 0
 }
@@ -302,7 +304,7 @@ func (c *socket) subscribe(ctx context.Context, m incoming) {
 	if err == nil {
 		c.tasks.Go(func() {
 			defer cancel()
-			c.run(ctx, m.id, op, params)
+			c.run(ctx, m, op, params)
 		})
 		return
 	}
@@ -337,9 +339,14 @@ func (c *socket) admit(id string, op *liveOperation) error {
 }
 
 // run executes one operation and sends what it gives. A client that gave it up hears nothing more of it.
-func (c *socket) run(ctx context.Context, id string, op *liveOperation, params *graphql.RawParams) {
+func (c *socket) run(ctx context.Context, m incoming, op *liveOperation, params *graphql.RawParams) {
+	id := m.id
 	defer c.ended(id, op)
 	defer c.server.presenter.recover(ctx)
+	if err := c.server.quota.chargeBody(ctx, m.bytes); err != nil {
+		c.finish(id, op, message{ID: id, Type: messageError, Payload: encodeErrors(c.server.engine.refuse(ctx, err))})
+		return
+	}
 	prepared, refusal := c.server.engine.prepare(ctx, params)
 	if refusal != nil {
 		c.finish(id, op, message{ID: id, Type: messageError, Payload: encodeErrors(refusal)})
