@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -71,7 +70,7 @@ func issuer(h *netns.Host) string {
 
 func (s *server) restart() {
 	s.t.Helper()
-	s.kill()
+	s.Kill()
 	s.start()
 }
 
@@ -92,6 +91,6 @@ func (s *server) rotate(step ...string) (pins []string) {
 
 func (s *server) rotateStep(step ...string) (string, error) {
 	args := append([]string{"pki", "rotate", "--config", s.config}, step...)
-	out, err := exec.CommandContext(s.t.Context(), filepath.Join(binaries, "compute-api"), args...).CombinedOutput()
+	out, err := exec.CommandContext(s.t.Context(), serverBuild.Program(s.t, "compute-api"), args...).CombinedOutput()
 	return string(out), err
 }
