@@ -125,6 +125,25 @@ func TestReservationOfAMachineThatWasNotReachedYields(t *testing.T) {
 	equal(t, "the stranger's reason", row(theirs).Failure.Reason, model.MachineInUse)
 }
 
+// One run after the other, each given up before its time to reach the machine is over, keeps nobody from it.
+func TestReservationsInTurnYield(t *testing.T) {
+	t.Parallel()
+	b := setup(t, model.ClaimToken)
+	start, _ := b.stranger()
+	b.cloud.next("identify", failsWith(provider.NotFound))
+	first, err := start(b.machine("box", "k1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = b.service.Start(b.ctx, b.machine("box", "k"))
+	wantCode(t, err, problem.Conflict)
+	b.step(first)
+	if _, err := start(b.machine("box", "k2")); err != nil {
+		t.Fatal(err)
+	}
+	b.driveToStatus(b.start(b.machine("box", "k")), model.Preparing)
+}
+
 // Of two that reach the machine at once one has it.
 func TestProofsRace(t *testing.T) {
 	t.Parallel()

@@ -134,8 +134,12 @@ func (s *Service) plan(ctx context.Context, runID, subject string, in model.Boot
 	return p, err
 }
 
-// graceUnproved is how long a run keeps all others from a machine that it has not reached yet.
-const graceUnproved = time.Minute
+const (
+	// graceUnproved is how long a run keeps all others from a machine that it has not reached yet.
+	graceUnproved = time.Minute
+	// rememberUnproved is for how long its tenant has no such time once it failed without having reached the machine.
+	rememberUnproved = time.Hour
+)
 
 // contested reports whether the machine is had only by a run of another tenant that had its time to reach it.
 func (s *Service) contested(ctx context.Context, key, tenantID string) (bool, error) {

@@ -194,11 +194,14 @@ func take(ctx context.Context, tx bun.IDB, key string, r *run) (bool, error) {
 }
 
 // yields reports whether the machine is reserved for no more than a run of another tenant that, for at least that long, has not proved that it
-// reaches the machine: anybody can name one. It looks at all tenants' runs, so the context has to.
+// reaches the machine: anybody can name one. A tenant with a run of late that never reached the machine it named gets no such time again, or one
+// run after the other would keep the machine from its owner. It looks at all tenants' runs, so the context has to.
 func yields(ctx context.Context, idb bun.IDB, key, tenantID string, unproved time.Duration) (free bool, err error) {
 	err = idb.NewRaw(`SELECT EXISTS (SELECT FROM machine_reservations AS r JOIN bootstraps AS b ON b.id = r.bootstrap_id
 		WHERE r.machine_key = ? AND r.host_id IS NULL AND b.tenant_id <> ? AND b.status = ? AND b.machine IS NULL
-			AND b.state_since <= ?)`, key, tenantID, model.Identifying, fromNow(-unproved)).Scan(ctx, &free)
+			AND (b.state_since <= ? OR EXISTS (SELECT FROM bootstraps AS before WHERE before.tenant_id = b.tenant_id AND before.created_at > ?
+				AND before.status = ? AND before.machine_id IS NOT NULL AND before.machine IS NULL)))`,
+		key, tenantID, model.Identifying, fromNow(-unproved), fromNow(-rememberUnproved), model.Failed).Scan(ctx, &free)
 	return free, failed("reading whose a machine is", err)
 }
 
