@@ -22,13 +22,14 @@ const tripTime = 5 * time.Second
 // get the tenant locked out. It is a column of the account's row, so every replica holds to it. It names the stamp that was refused: a new
 // config or a rewritten secret is another stamp, and a check by hand that passes clears it.
 type breaker struct {
-	db  *postgres.DB
-	log *slog.Logger
+	db     *postgres.DB
+	stamps stamps
+	log    *slog.Logger
 }
 
 // admit is asked right before each call. It gives the account's stamp, or an error of class Auth while the breaker is open.
 func (b *breaker) admit(ctx context.Context, a *model.ProviderAccount) (stamp string, err error) {
-	stamp, err = stampOf(ctx, b.db.DB, a)
+	stamp, err = b.stamps.of(ctx, b.db.DB, a)
 	if err != nil {
 		return "", unreadable(err)
 	}

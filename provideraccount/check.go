@@ -35,7 +35,7 @@ func (s *Service) Check(ctx context.Context, in model.CheckProviderAccountInput)
 	if err != nil {
 		return nil, err
 	}
-	stamp, err := stampOf(ctx, s.db.DB, account)
+	stamp, err := s.Stamp(ctx, s.db.DB, account)
 	if err != nil {
 		return nil, err
 	}

@@ -11,6 +11,7 @@ import (
 
 	"better/compute/internal/postgres"
 	"better/compute/internal/problem"
+	"better/compute/internal/serverkey"
 	"better/compute/model"
 	"better/compute/provider"
 	"better/compute/secret"
@@ -23,6 +24,7 @@ type clients struct {
 	db       *postgres.DB
 	registry *provider.Registry
 	secrets  *secret.Service
+	stamps   stamps
 	breaker  *breaker
 	log      *slog.Logger
 
@@ -32,7 +34,8 @@ type clients struct {
 }
 
 func newClients(db *postgres.DB, r *provider.Registry, secrets *secret.Service, log *slog.Logger) *clients {
-	c := &clients{db: db, registry: r, secrets: secrets, breaker: &breaker{db, log}, log: log}
+	stamps := stamps{secrets: secrets, key: serverkey.New(db, "account stamp")}
+	c := &clients{db: db, registry: r, secrets: secrets, stamps: stamps, breaker: &breaker{db, stamps, log}, log: log}
 	c.entries, _ = simplelru.NewLRU(cachedClients, func(_ string, e *entry) { e.retire() }) // fails only on a size below 1
 	return c
 }
@@ -93,7 +96,7 @@ func (c *clients) open(ctx context.Context, a *model.ProviderAccount) (provider.
 			if err != nil {
 				return "", err
 			}
-			if err := keepsStamp(ctx, c.db.DB, a); err != nil {
+			if err := c.stamps.keeps(ctx, c.db.DB, a); err != nil {
 				return "", err
 			}
 			return value.Reveal(), nil

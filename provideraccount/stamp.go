@@ -2,22 +2,35 @@ package provideraccount
 
 import (
 	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/uptrace/bun"
 
 	"better/compute/internal/postgres"
+	"better/compute/internal/serverkey"
 	"better/compute/model"
 	"better/compute/provider"
+	"better/compute/secret"
 )
 
-// Stamp names what the account is at its provider: it changes with the account's version, and with every write of a secret in the built-in
-// store that the config refers to. With another stamp the account may be another project, in which nobody knows what was ordered
-// in this one. For other services; it decides nothing.
+// Stamp names what the account is at its provider: it changes with the account's version, with every write of a secret in the built-in
+// store that the config refers to, and with the value of every variable that it does. With another stamp the account may be another
+// project, in which nobody knows what was ordered in this one. For other services; it decides nothing.
 func (s *Service) Stamp(ctx context.Context, idb bun.IDB, a *model.ProviderAccount) (string, error) {
-	return stampOf(ctx, idb, a)
+	return s.clients.stamps.of(ctx, idb, a)
+}
+
+// stamps makes the stamps. Values of variables are in them as a keyed hash: stamps are stored, and what is stored tells nothing of a secret.
+type stamps struct {
+	secrets *secret.Service
+	key     *serverkey.Key
 }
 
 type stampKey struct{}
@@ -28,13 +41,13 @@ func AtStamp(ctx context.Context, stamp string) context.Context {
 	return context.WithValue(ctx, stampKey{}, stamp)
 }
 
-// keepsStamp holds a call to the stamp of its context, if there is one. It is asked after a secret was resolved.
-func keepsStamp(ctx context.Context, idb bun.IDB, a *model.ProviderAccount) error {
+// keeps holds a call to the stamp of its context, if there is one. It is asked after a secret was resolved.
+func (s stamps) keeps(ctx context.Context, idb bun.IDB, a *model.ProviderAccount) error {
 	want, ok := ctx.Value(stampKey{}).(string)
 	if !ok {
 		return nil
 	}
-	got, err := stampOf(ctx, idb, a)
+	got, err := s.of(ctx, idb, a)
 	if err != nil {
 		return provider.Errorf(provider.Unavailable, "Whether the account was changed cannot be told now.").Because(err)
 	}
@@ -44,40 +57,82 @@ func keepsStamp(ctx context.Context, idb bun.IDB, a *model.ProviderAccount) erro
 	return nil
 }
 
-func stampOf(ctx context.Context, idb bun.IDB, a *model.ProviderAccount) (string, error) {
-	stamp := fmt.Sprintf("%d.%d", a.CreatedAt.UnixMicro(), a.Version)
-	names := storedSecrets(a.Config)
+func (s stamps) of(ctx context.Context, idb bun.IDB, a *model.ProviderAccount) (string, error) {
+	stored, variables := references(a.Config)
+	written, err := whenWritten(ctx, idb, a.TenantID, stored)
+	if err != nil {
+		return "", err
+	}
+	values, err := s.hash(ctx, a.TenantID, variables)
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("%d.%d%s%s", a.CreatedAt.UnixMicro(), a.Version, written, values), nil
+}
+
+// whenWritten tells the present values of stored secrets from others by when they were written; empty where there are none.
+func whenWritten(ctx context.Context, idb bun.IDB, tenantID string, names []string) (string, error) {
 	if len(names) == 0 {
-		return stamp, nil
+		return "", nil
 	}
 	var stored struct {
 		Count  int        `bun:"count"`
 		Newest *time.Time `bun:"newest"`
 	}
 	err := idb.NewRaw("SELECT count(*) AS count, max(updated_at) AS newest FROM secrets WHERE tenant_id = ? AND name IN (?)",
-		a.TenantID, bun.List(names)).Scan(ctx, &stored)
+		tenantID, bun.List(names)).Scan(ctx, &stored)
 	if err != nil {
 		return "", postgres.Translate(fmt.Errorf("reading when secrets were written: %w", err))
 	}
 	if stored.Newest == nil {
-		return stamp, nil
+		return "", nil
 	}
-	return fmt.Sprintf("%s.%d.%d", stamp, stored.Count, stored.Newest.UnixMicro()), nil
+	return fmt.Sprintf(".%d.%d", stored.Count, stored.Newest.UnixMicro()), nil
 }
 
-// storedSecrets are the names of the built-in store's secrets that a config refers to, wherever they stand.
-func storedSecrets(config model.JSON) []string {
+// hash tells the values of variables in this process from others; empty where there are none. One that cannot be read counts as a value.
+func (s stamps) hash(ctx context.Context, tenantID string, variables []string) (string, error) {
+	if len(variables) == 0 {
+		return "", nil
+	}
+	key, err := s.key.Get(ctx)
+	if err != nil {
+		return "", err
+	}
+	mac := hmac.New(sha256.New, key)
+	for _, reference := range variables {
+		value, err := s.secrets.Resolve(ctx, tenantID, reference)
+		text := value.Reveal()
+		if err != nil {
+			text = ""
+		}
+		mac.Write(binary.AppendUvarint(nil, uint64(len(reference))))
+		mac.Write([]byte(reference))
+		mac.Write(binary.AppendUvarint(nil, uint64(len(text))))
+		mac.Write([]byte(text))
+	}
+	return "." + hex.EncodeToString(mac.Sum(nil)[:hashSize]), nil
+}
+
+// hashSize is enough for no two values to be taken for one.
+const hashSize = 16
+
+// references are what a config refers to, wherever it stands: the names of the built-in store's secrets, and variables, sorted.
+func references(config model.JSON) (stored, variables []string) {
 	var root any
 	if json.Unmarshal(config, &root) != nil {
-		return nil // no config that is stored is like that
+		return nil, nil // no config that is stored is like that
 	}
-	var names []string
 	var walk func(any)
 	walk = func(v any) {
 		switch v := v.(type) {
 		case string:
-			if ref, err := provider.ParseReference(v); err == nil && ref.Scheme == provider.SecretScheme {
-				names = append(names, ref.Name)
+			switch ref, err := provider.ParseReference(v); {
+			case err != nil:
+			case ref.Scheme == provider.SecretScheme:
+				stored = append(stored, ref.Name)
+			case ref.Scheme == provider.EnvScheme:
+				variables = append(variables, v)
 			}
 		case []any:
 			for _, item := range v {
@@ -90,5 +145,6 @@ func storedSecrets(config model.JSON) []string {
 		}
 	}
 	walk(root)
-	return names
+	slices.Sort(variables) // the members of an object come in any order
+	return stored, variables
 }

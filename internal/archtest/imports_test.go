@@ -34,7 +34,8 @@ var may = map[string][]string{
 	"internal/pki":             {"internal/problem"},
 	"internal/postgres":        {"internal/problem", "migrations"},
 	"internal/postgres/pgtest": {"internal/postgres", "internal/postgres/embedded", "migrations"},
-	"internal/cursor":          {"internal/postgres", "internal/problem"},
+	"internal/serverkey":       {"internal/postgres", "internal/problem"},
+	"internal/cursor":          {"internal/postgres", "internal/serverkey"},
 	"internal/event":           {"model", "internal/postgres", "internal/problem"},
 
 	// Who may do what, and who did. The rows that authz writes, and their audit, must be in one transaction, while audit's exported

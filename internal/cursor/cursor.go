@@ -8,34 +8,22 @@ package cursor
 import (
 	"context"
 	"crypto/hmac"
-	"crypto/rand"
 	"crypto/sha256"
-	"database/sql"
 	"encoding/base64"
 	"encoding/binary"
 	"encoding/json"
-	"errors"
-	"fmt"
-	"sync/atomic"
 
 	"better/compute/internal/postgres"
-	"better/compute/internal/problem"
+	"better/compute/internal/serverkey"
 )
 
-const (
-	keyName = "cursor"
-	keySize = 32
-	tagSize = 16
-)
+const tagSize = 16
 
 // Sealer makes the cursors of a process. It is safe for concurrent use, and needs no database before the first List.
-type Sealer struct {
-	db  *postgres.DB
-	key atomic.Pointer[[]byte]
-}
+type Sealer struct{ key *serverkey.Key }
 
 // NewSealer makes a sealer whose key is the one in the database, which the first sealer of all puts there.
-func NewSealer(db *postgres.DB) *Sealer { return &Sealer{db: db} }
+func NewSealer(db *postgres.DB) *Sealer { return &Sealer{serverkey.New(db, "cursor")} }
 
 // List is what a cursor is bound to: a query with its tenant and its filter.
 type List struct {
@@ -46,16 +34,11 @@ type List struct {
 // List names the list of a query (of the API: its field), a tenant and whatever else decides which items are in it and in which
 // order. The size of the page does not. Its first call reads the key, later ones ask nobody. UNAVAILABLE when the key cannot be read.
 func (s *Sealer) List(ctx context.Context, query, tenantID string, filter ...string) (List, error) {
-	key := s.key.Load()
-	if key == nil {
-		read, err := s.readKey(ctx)
-		if err != nil {
-			return List{}, err
-		}
-		key = &read
-		s.key.Store(key)
+	key, err := s.key.Get(ctx)
+	if err != nil {
+		return List{}, err
 	}
-	l := List{key: *key}
+	l := List{key: key}
 	for _, part := range append([]string{query, tenantID}, filter...) {
 		l.name = append(binary.AppendUvarint(l.name, uint64(len(part))), part...)
 	}
@@ -115,29 +98,4 @@ func Decode[P any](l List) func(cursor string) (P, bool) {
 		text, ok := l.Open(cursor)
 		return place, ok && json.Unmarshal(text, &place) == nil
 	}
-}
-
-// readKey reads the key, and makes it where there is none yet. Of several that make one at the same time, all get the same.
-func (s *Sealer) readKey(ctx context.Context) ([]byte, error) {
-	key, err := s.selectKey(ctx)
-	if errors.Is(err, sql.ErrNoRows) {
-		made := make([]byte, keySize)
-		_, _ = rand.Read(made) // never fails
-		_, err = s.db.NewRaw("INSERT INTO server_keys (name, key) VALUES (?, ?) ON CONFLICT DO NOTHING", keyName, made).Exec(ctx)
-		if err == nil {
-			key, err = s.selectKey(ctx)
-		}
-	}
-	if err != nil && ctx.Err() == nil {
-		err = problem.New(problem.Unavailable, "The key of the cursors cannot be read right now; try again.").Because(err)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("reading the key of the cursors: %w", err)
-	}
-	return key, nil
-}
-
-func (s *Sealer) selectKey(ctx context.Context) (key []byte, err error) {
-	err = s.db.NewRaw("SELECT key FROM server_keys WHERE name = ?", keyName).Scan(ctx, &key)
-	return key, err
 }
