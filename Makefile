@@ -122,7 +122,7 @@ torture-bootstrap: ## Kill servers between any two writes, and mislead them: KIL
 	KILLS=$(or $(KILLS),300) BOOTSTRAPS=$(or $(BOOTSTRAPS),600) go test ./apitest/torture -run '^TestBootstraps$$' -count 1 -v -timeout 180m
 
 .PHONY: torture-pauses
-torture-pauses: ## Stop servers at any point for longer than their leases: PAUSES=60 SEED=
+torture-pauses: ## Stop servers at every point for longer than their leases: PAUSES=60 SEED=
 	PAUSES=$(or $(PAUSES),60) go test ./apitest/torture -run '^TestPauses$$' -count 1 -v -timeout 60m
 
 .PHONY: torture-joins
@@ -134,8 +134,8 @@ torture-histories: ## Check that calls with keys are linearizable while servers 
 	HISTORIES=$(or $(HISTORIES),20) CALLS=$(or $(CALLS),1000) go test ./apitest/torture -run '^TestHistories$$' -count 1 -v -timeout 60m
 
 .PHONY: torture-races
-torture-races: ## Have two tenants want one machine: RACES=200
-	RACES=$(or $(RACES),200) go test ./apitest/torture -run '^TestRaces$$' -count 1 -v -timeout 60m
+torture-races: ## Have two tenants want one machine, by one name or by several: RACES=200
+	RACES=$(or $(RACES),200) go test ./apitest/torture -run '^TestRaces' -count 1 -v -timeout 60m
 
 .PHONY: torture-clocks
 torture-clocks: ## Kill servers whose clocks are 20 minutes apart: CLOCKS=20 kills, SEED=
