@@ -27,6 +27,17 @@ type Manifest struct {
 	Typical map[model.MachineKind]time.Duration
 	// Wipes says what a machine loses by being made a host, one sentence each; empty when it loses nothing.
 	Wipes []string
+	// About is what docs/providers/README.md tells of the driver beside its capabilities.
+	About About
 	// Endpoints are the hosts that an `endpoint` in a config may name; empty allows none.
 	Endpoints []string
+}
+
+// About is for people who choose a provider. Each is a few words.
+type About struct {
+	// GPUs: some offers have GPUs, and say which.
+	GPUs bool
+	// Installs says what brings the agent onto a machine, GivesBack what becomes of a machine that an operation ordered, and TestedAgainst
+	// what the driver's tests have on the other side.
+	Installs, GivesBack, TestedAgainst string
 }

@@ -29,6 +29,12 @@ func OfferID(machineType, region string) string {
 	return cleanID(machineType, 48) + ":" + cleanID(region, 40) + ":" + hex.EncodeToString(sum[:16])
 }
 
+// SplitOfferID gives the pair that OfferID made the id of; false when the id does not tell, and only a list of the offers can.
+func SplitOfferID(id string) (machineType, region string, ok bool) {
+	machineType, region, _ = strings.Cut(id, ":")
+	return machineType, region, machineType != "" && plainID(machineType) && plainID(region)
+}
+
 func plainID(s string) bool {
 	return strings.IndexFunc(s, func(r rune) bool { return !isIDChar(r) }) < 0
 }
@@ -45,6 +51,28 @@ func cleanID(s string, max int) string {
 
 func isIDChar(r rune) bool {
 	return 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' || r == '.' || r == '_' || r == '-'
+}
+
+// NewPrice takes the figures that a provider states, each a decimal number or empty, without tax; nil when none of them can be understood.
+// Zeros at the end and digits that no bank counts go.
+func NewPrice(currencyCode, hourly, monthly string) *model.Price {
+	p := &model.Price{Currency: currencyCode, Hourly: figure(hourly), Monthly: figure(monthly)}
+	if !currency.MatchString(currencyCode) || p.Hourly == nil && p.Monthly == nil {
+		return nil
+	}
+	return p
+}
+
+const priceDigits = 6 // behind the point
+
+func figure(s string) *string {
+	r, ok := decimal(&s)
+	if !ok {
+		return nil
+	}
+	text := strings.TrimRight(r.FloatString(priceDigits), "0")
+	text = strings.TrimSuffix(text, ".")
+	return &text
 }
 
 // FilterOffers keeps the offers for which every condition of the query holds, in their order. A value that is not known meets no

@@ -74,6 +74,9 @@ func Problem(name string, err error) error {
 	return p
 }
 
+// Clean makes a short text of a provider's safe to show: one line without control or invisible characters.
+func Clean(s string) string { return clean(s, maxMessage) }
+
 // clean makes a provider's text safe to show: no control or invisible characters, and not longer than max characters.
 func clean(s string, max int) string {
 	out := make([]rune, 0, min(len(s), max))

@@ -64,10 +64,7 @@ func testBootstrap(t *testing.T, a *Account) {
 	}
 	// The second delivery comes while the first may still run, and must win.
 	for generation := 1; generation <= 2; generation++ {
-		ref, err := b.Install(limit(t), a.MachineID, a.Payload(generation))
-		if err != nil {
-			t.Fatalf("install %d: %v", generation, err)
-		}
+		ref := install(t, b, a.MachineID, a.Payload(generation))
 		if generation == 2 {
 			if status := ended(t, b, a.MachineID, ref); status.State != provider.InstallSucceeded {
 				t.Errorf("install: %+v", status)
@@ -81,6 +78,38 @@ func testBootstrap(t *testing.T, a *Account) {
 	}
 	if machines(t, a)[a.MachineID] == nil {
 		t.Error("the uninstall released the machine")
+	}
+}
+
+// install delivers, again where the provider is still busy with the delivery before.
+func install(t *testing.T, b provider.Bootstrapper, machineID string, payload provider.Payload) (ref string) {
+	t.Helper()
+	await(t, "a machine that nothing else is done with", func() bool {
+		var err error
+		ref, err = b.Install(limit(t), machineID, payload)
+		if err != nil && provider.ClassOf(err) != provider.Conflict {
+			t.Fatalf("install %d: %v", payload.Generation, err)
+		}
+		return err == nil
+	})
+	return ref
+}
+
+// testLocked meets a machine that is busy: that passes, and nothing is lost by it.
+func testLocked(t *testing.T, a *Account) {
+	if b, ok := a.Client.(provider.Bootstrapper); ok && a.MachineID != "" && a.Payload != nil {
+		_, err := b.Install(limit(t), a.MachineID, a.Payload(1))
+		failed(t, a, "install", err, provider.Conflict)
+		ready(t, b, a.MachineID)
+		install(t, b, a.MachineID, a.Payload(1))
+		return
+	}
+	o := orderer(t, a)
+	id := operation(t, "a")
+	_, err := o.Order(limit(t), provider.Order{OperationID: id, OfferID: a.OfferID})
+	failed(t, a, "order", err, provider.Conflict)
+	if n := a.Sold(id); n != 0 {
+		t.Errorf("%d machines were sold", n)
 	}
 }
 

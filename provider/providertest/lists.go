@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"regexp"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -120,6 +122,33 @@ func testOffers(t *testing.T, a *Account) {
 	}
 	if diff := cmp.Diff(lasting(first), lasting(offers(t, a))); diff != "" {
 		t.Errorf("a second listing differs (-first +second):\n%s", diff)
+	}
+}
+
+// testFilters looks for each offer by what it says of itself: a driver whose words are not those that callers ask in has offers that
+// nobody finds.
+func testFilters(t *testing.T, a *Account) {
+	list, err := a.Client.Offers(limit(t))
+	if err != nil {
+		t.Fatalf("offers: %v", err)
+	}
+	for _, o := range list {
+		q := &model.OfferQuery{Kind: &o.Kind, Region: new(strings.ToUpper(o.Region)), MinVcpu: o.VCPU}
+		if o.MemoryGiB != nil {
+			q.MinMemoryGiB = new(int(*o.MemoryGiB))
+		}
+		if o.GPU != nil {
+			q.GpuModel, q.MinGpus = &o.GPU.Model, &o.GPU.Count
+		}
+		found := provider.FilterOffers(list, q)
+		if !slices.Contains(found, o) {
+			t.Errorf("offer %s is not found by its own facts", o.ID)
+		}
+		for _, other := range found {
+			if other.Kind != o.Kind || other.Region != o.Region || o.VCPU != nil && *other.VCPU < *o.VCPU {
+				t.Errorf("offer %s is found by the facts of %s", other.ID, o.ID)
+			}
+		}
 	}
 }
 

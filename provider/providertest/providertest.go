@@ -36,8 +36,10 @@ type Config struct {
 	// AnswerLost: the next order takes effect and its answer is lost. OrderFails: the next order has no effect, and its answer does
 	// not say so. HalfAnswer: the next order takes effect and half of its answer comes.
 	AnswerLost, OrderFails, HalfAnswer Situation
-	// OutOfStock: Account.OfferID has just run out. OfferGone: it is not sold any more. Quota, Payment: the account may not buy more.
-	OutOfStock, OfferGone, Quota, Payment Situation
+	// OutOfStock: Account.OfferID has just run out. OutOfStockLater: the provider takes the order, and finds that out then. OfferGone: it is not sold any more. Quota, Payment: the account may not buy more.
+	OutOfStock, OutOfStockLater, OfferGone, Quota, Payment Situation
+	// Locked: something else is done with the machine, so the next call that changes it is refused.
+	Locked Situation
 
 	// Unauthorized: the credentials are refused. Forbidden: the next call needs a right that they lack.
 	Unauthorized, Forbidden Situation
@@ -78,6 +80,8 @@ func Run(t *testing.T, c Config) {
 	run(t, "offers", c.Plain, testOffers)
 	run(t, "machines", c.Plain, testMachines)
 	run(t, "ended context", c.Plain, testEndedContext)
+	t.Run("endpoints", func(t *testing.T) { t.Parallel(); testEndpoints(t, c) })
+	run(t, "filters", c.Plain, testFilters)
 	run(t, "secret unresolved", c.Plain, func(t *testing.T, _ *Account) { testSecretUnresolved(t, c) })
 
 	same := func(t *testing.T, a *Account) { testSameLists(t, c, a) }
@@ -99,6 +103,8 @@ func Run(t *testing.T, c Config) {
 	run(t, "order fails", c.OrderFails, testUnknownOutcome(0))
 
 	run(t, "out of stock", c.OutOfStock, testRefusedOrder(provider.OutOfStock))
+	run(t, "out of stock later", c.OutOfStockLater, testRefusedOrder(provider.OutOfStock))
+	run(t, "locked", c.Locked, testLocked)
 	run(t, "offer gone", c.OfferGone, testRefusedOrder(provider.OfferGone))
 	run(t, "quota", c.Quota, testRefusedOrder(provider.Quota))
 	run(t, "payment", c.Payment, testRefusedOrder(provider.Payment))

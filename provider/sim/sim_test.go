@@ -219,8 +219,12 @@ func testConformance(t *testing.T, mode model.ClaimMode) {
 		OrderFails: in.with(onOrder(cloud.Fault500Before)),
 		OutOfStock: in.with(onOrder(cloud.FaultOutOfStock)),
 		OfferGone:  in.with(onOrder(cloud.FaultOfferGone)),
-		Quota:      in.changed(func(o *cloud.Options) { o.Quota = 2 }),
-		Payment:    in.with(onOrder(cloud.FaultPayment)),
+
+		OutOfStockLater: providertest.Situation{Reason: "the cloud takes no order that it cannot fill"},
+		Locked:          providertest.Situation{Reason: "the cloud does one thing after the other, and has whoever asks wait"},
+
+		Quota:   in.changed(func(o *cloud.Options) { o.Quota = 2 }),
+		Payment: in.with(onOrder(cloud.FaultPayment)),
 
 		Unauthorized:   in.with(always(cloud.FaultUnauthorized)),
 		Forbidden:      in.with(onNext(cloud.FaultForbidden)),

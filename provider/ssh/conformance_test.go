@@ -80,7 +80,8 @@ func TestConformance(t *testing.T) {
 			}
 		}),
 		OfferGone: on(hosts[0], func(_ *account, s *providertest.Account) { s.OfferID = "metal-gone:home" }),
-		Quota:     never(noShop), Payment: never(noShop),
+		Quota:     never(noShop), Payment: never(noShop), OutOfStockLater: never(noShop),
+		Locked:       never("two installs at once wait for each other on the machine"),
 		Unauthorized: never(noLogin), Forbidden: never(noLogin),
 		RateLimited: never(noAPI), RateLimitedFor: never(noAPI), Down: never(noAPI), Hangs: never(noAPI), Garbage: never(noAPI),
 		InstallFails: providertest.Situation{Arrange: func(t *testing.T) *providertest.Account {

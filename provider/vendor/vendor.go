@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"time"
 
 	"better/compute/internal/guard"
@@ -132,4 +133,13 @@ var messages = map[provider.Class]string{
 	provider.Unsupported:      "%s cannot do this.",
 	provider.IdentityChanged:  "The machine at %s is not the one that this operation ordered.",
 	provider.Fatal:            "%s does not take this request.",
+}
+
+// Origin is where the API of an endpoint is, in the form of Manifest.Endpoints. An *Error of class InvalidConfig says that it is none.
+func Origin(endpoint string) (string, error) {
+	u, err := url.Parse(endpoint)
+	if err != nil || u.Host == "" || u.User != nil || u.Scheme != "https" && u.Scheme != "http" {
+		return "", provider.Errorf(provider.InvalidConfig, "The endpoint is not an http or https URL without credentials.")
+	}
+	return u.Scheme + "://" + u.Host, nil
 }
