@@ -9,7 +9,7 @@ let tenant = '';
 test.beforeAll(async ({ product }, { workerIndex }) => {
   test.setTimeout(180_000); // the provider is compiled
   tenant = `oidc-${workerIndex}`;
-  stopIssuer = await startIssuer(product, '12s');
+  stopIssuer = await startIssuer(product, '25s');
   await faults();
   await connect(tenant, 'cloud');
   await call('mutation($in: GrantRoleInput!) { grantRole(input: $in) { roleBinding { subject } } }', {
@@ -51,7 +51,7 @@ test('sign in at the issuer with a code and its proof, until the credential ends
   await page.keyboard.press('Escape');
 
   // The server stops to take the token by itself, and the page says so without being touched.
-  await expect(page.getByText('Your session has ended')).toBeVisible({ timeout: 40_000 });
+  await expect(page.getByText('Your session has ended')).toBeVisible({ timeout: 60_000 });
   expect(await page.evaluate(() => JSON.stringify(sessionStorage))).not.toContain('eyJ');
 });
 

@@ -1,6 +1,6 @@
 // Every page: what a browser and a reader of screens make of it, how much it weighs, and that it works small.
 
-import { accessible, bootstrap, connect, expect, faults, pool, setting, signIn, test, tokenOf } from './rig';
+import { accessible, bootstrap, connect, expect, faults, pool, setting, signIn, tabTo, test, tokenOf } from './rig';
 
 let tenant = '';
 let account = '';
@@ -127,6 +127,50 @@ test('works by keyboard', async ({ page }) => {
   await expect(page.getByRole('link', { name: 'Connect an account' })).toBeFocused();
   await page.keyboard.press('Enter');
   await expect(page.getByRole('heading', { name: 'Connect an account' })).toBeVisible();
+
+  await tabTo(page, page.getByRole('combobox', { name: 'Provider' }));
+  await page.keyboard.press('ArrowDown');
+  await expect(page.getByRole('option', { name: 'Simulated cloud' })).toBeVisible();
+  await page.keyboard.type('sim'); // typing goes to the options
+  await page.keyboard.press('Escape');
+  await page.getByRole('combobox', { name: 'Provider' }).press('ArrowDown');
+  await page.keyboard.press('Enter');
+  await tabTo(page, page.getByRole('textbox', { name: 'Name' }));
+  await page.keyboard.type('typed');
+  await tabTo(page, page.getByRole('combobox', { name: 'API token' }));
+  await page.keyboard.type('secret://cloud');
+  await page.keyboard.press('Escape');
+  await tabTo(page, page.getByRole('button', { name: 'Check and connect' }));
+  await page.keyboard.press('Enter');
+  await expect(page.getByRole('heading', { level: 1, name: 'typed' })).toBeVisible();
+
+  // A dialog takes the focus, keeps it, and gives it back.
+  const opener = page.getByRole('button', { name: 'Delete' });
+  await tabTo(page, opener);
+  await page.keyboard.press('Enter');
+  const dialog = page.getByRole('dialog');
+  await expect(dialog).toBeVisible();
+  for (let presses = 0; presses < 6; presses++) {
+    await page.keyboard.press('Tab');
+    await expect(dialog.locator(':focus')).toHaveCount(1);
+  }
+  await page.keyboard.press('Escape');
+  await expect(dialog).toHaveCount(0);
+  await expect(opener).toBeFocused();
+});
+
+test('works at the width of a phone', async ({ page }) => {
+  await page.setViewportSize({ width: 390, height: 844 });
+  await signIn(page, `/t/${tenant}/accounts`);
+  await page.getByRole('button', { name: 'Open the menu' }).click();
+  await page.getByRole('link', { name: 'Offers' }).click();
+  await expect(page.getByRole('button', { name: 'Open the menu' })).toBeVisible(); // the menu has gone out of the way
+  const table = page.getByRole('table', { name: 'Offers' });
+  await table.getByRole('row').nth(1).getByRole('button').click();
+  await page.getByRole('dialog').getByRole('link', { name: 'Bootstrap one' }).click();
+  await page.getByRole('button', { name: 'Order and start' }).click();
+  await expect(page.getByRole('list', { name: 'States' })).toBeVisible();
+  await accessible(page);
 });
 
 test('times are in the zone of the viewer, and in UTC on hover', async ({ page }) => {

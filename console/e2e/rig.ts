@@ -1,7 +1,7 @@
 // What the tests share: a page that watches the browser's complaints, the API, and the simulated cloud's faults.
 
 import AxeBuilder from 'axe-core';
-import { expect, test as base, type Page } from '@playwright/test';
+import { expect, test as base, type Locator, type Page } from '@playwright/test';
 import { startProduct, type Product } from './server';
 
 export function setting(name: 'CONSOLE_URL' | 'CONSOLE_TOKEN' | 'CLOUD_URL'): string {
@@ -38,6 +38,11 @@ export async function faults(...rules: Fault[]) {
     const answer = await fetch(url, { method: 'POST', headers, body: JSON.stringify(rules) });
     if (!answer.ok) throw new Error(await answer.text());
   }
+}
+
+/** Lets bootstraps come as far as the install, and no further until faults() is called. */
+export async function hold() {
+  await faults({ kind: '503', match: { method: 'POST', path: '/v1/machines/' }, count: -1 });
 }
 
 let named = 0;
@@ -91,6 +96,23 @@ export async function tokenOf(tenant: string, name: string, role: string, second
     in: { subject: data.createApiToken.apiToken.subject, role, object: `compute-tenant/${tenant}` },
   });
   return data.createApiToken.token;
+}
+
+export async function statusOf(tenant: string, id: string): Promise<string> {
+  const data = await call<{ bootstrap: { status: string } }>(
+    'query($t: ID!, $b: ID!) { bootstrap(tenantId: $t, bootstrapId: $b) { status } }',
+    { t: tenant, b: id },
+  );
+  return data.bootstrap.status;
+}
+
+/** Presses Tab until the element has the focus. */
+export async function tabTo(page: Page, target: Locator) {
+  for (let presses = 0; presses < 60; presses++) {
+    if (await target.evaluate((element) => element === document.activeElement)) return;
+    await page.keyboard.press('Tab');
+  }
+  throw new Error(`Tab does not lead to ${String(target)}`);
 }
 
 export async function signIn(page: Page, path: string, token = setting('CONSOLE_TOKEN')) {

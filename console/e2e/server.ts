@@ -80,7 +80,7 @@ stateDir: ${join(dir, 'data')}
 auth: {oidc: {issuer: "${issuer}", audience: console, leeway: 1s, consoleClientID: console}}
 agent: {listen: "127.0.0.1:0"}
 providers: [{name: sim, endpoint: "http://${cloud}"}, {name: ssh, allowLoopback: true}]
-bootstrap: {keepFailed: 1h}
+bootstrap: {keepFailed: 1h, sweepEvery: 2s}
 `,
   );
   const { child, line } = await start('../bin/compute-api', ['dev', '--config', config], 'ready ');

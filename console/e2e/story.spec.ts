@@ -18,12 +18,17 @@ test('from an empty tenant to a host', async ({ page }, { workerIndex }) => {
     await page.getByRole('textbox', { name: 'Name' }).fill('Not A Name');
     const token = page.getByRole('combobox', { name: 'API token' });
     await token.fill('secret://wrong');
-    await page.getByRole('button', { name: 'Connect and check' }).click();
-    await expect(page.getByText('must match', { exact: false })).toBeVisible(); // at the name's field
+    await page.getByRole('button', { name: 'Check and connect' }).click();
+    await expect(page.getByText('Lower-case letters, digits', { exact: false })).toBeVisible(); // at the name's field
     await accessible(page);
     await page.getByRole('textbox', { name: 'Name' }).fill('first');
-    await page.getByRole('button', { name: 'Connect and check' }).click();
+    await token.fill('no-reference');
+    await page.getByRole('button', { name: 'Check and connect' }).click();
+    await expect(page.getByText('must hold a secret reference', { exact: false })).toBeVisible(); // what the server says, at its field
+    await token.fill('secret://wrong');
+    await page.getByRole('button', { name: 'Check and connect' }).click();
     await expect(page.getByText('The provider refused it')).toBeVisible();
+    await expect(page.getByRole('button', { name: 'Connect anyway' })).toBeVisible();
     await accessible(page);
     await page.getByRole('button', { name: 'Write a secret' }).click();
     const dialog = page.getByRole('dialog');
@@ -32,7 +37,7 @@ test('from an empty tenant to a host', async ({ page }, { workerIndex }) => {
     await accessible(page);
     await dialog.getByRole('button', { name: 'Write', exact: true }).click();
     await expect(token).toHaveValue('secret://right');
-    await page.getByRole('button', { name: 'Save and check' }).click();
+    await page.getByRole('button', { name: 'Check and connect' }).click();
     await expect(page.getByRole('heading', { level: 1, name: 'first' })).toBeVisible();
     await expect(page.getByText('Credentials taken')).toBeVisible();
     await expect(page.getByRole('cell', { name: 'existing-vps', exact: true })).toBeVisible();
@@ -61,6 +66,8 @@ test('from an empty tenant to a host', async ({ page }, { workerIndex }) => {
 
   await test.step('plan and start', async () => {
     await expect(page.getByRole('heading', { name: 'What must hold' })).toBeVisible();
+    await expect(page.getByRole('img', { name: 'Does not hold' })).toHaveCount(0);
+    await expect(page.getByText(/ an hour/)).toBeVisible(); // what it costs
     await accessible(page);
     await page.getByRole('button', { name: 'Order and start' }).click();
   });
@@ -69,7 +76,7 @@ test('from an empty tenant to a host', async ({ page }, { workerIndex }) => {
     await expect(page.getByRole('heading', { name: /^Bootstrap …/ })).toBeVisible();
     await accessible(page);
     await page.reload();
-    await expect(page.getByText('The machine is a host', { exact: true })).toBeVisible({ timeout: 40_000 });
+    await expect(page.getByText('The machine is a host', { exact: true })).toBeVisible({ timeout: 90_000 });
     const states = page.getByRole('list', { name: 'States' }).getByRole('listitem');
     await expect(states).toHaveText([/Claiming/, /Identifying/, /Preparing/, /Installing/, /Installed/, /Joined/]);
     await accessible(page);

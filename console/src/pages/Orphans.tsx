@@ -153,7 +153,7 @@ function Row({ orphan, onRelease }: { orphan: Orphan; onRelease: () => void }) {
       </Table.Td>
       <Table.Td ta="right">
         {manages && !orphan.resolvedAt && !isGoing(orphan) && orphan.kind === 'NOT_OURS' && (
-          <Button size="xs" variant="default" onClick={onRelease} aria-label={`Give ${orphan.machineId} back`}>
+          <Button size="xs" variant="default" onClick={onRelease} aria-label={`Give back ${orphan.machineId}`}>
             Give back
           </Button>
         )}

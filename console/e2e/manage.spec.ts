@@ -1,0 +1,177 @@
+// What administrators do: roles, pools, what is left over, and the log of it all.
+
+import { accessible, bootstrap, call, connect, expect, faults, pool, signIn, statusOf, test, tokenOf } from './rig';
+
+let tenant = '';
+
+test.beforeAll(async ({}, { workerIndex }) => {
+  tenant = `manage-${workerIndex}`;
+  await faults();
+});
+
+test('a role is defined, granted and changed, and stays while somebody has it', async ({ page }) => {
+  await signIn(page, `/t/${tenant}/access`);
+  await page.getByRole('tab', { name: 'Roles' }).click();
+  await page.getByRole('button', { name: 'Define a role' }).click();
+  const dialog = page.getByRole('dialog');
+  await dialog.getByLabel('Name').fill('Auditor');
+  await dialog.getByLabel('read the audit log').check();
+  await dialog.getByRole('button', { name: 'Define' }).click();
+  await expect(dialog.getByText('must match')).toBeVisible();
+  await accessible(page);
+  await dialog.getByLabel('Name').fill('auditor');
+  await dialog.getByRole('button', { name: 'Define' }).click();
+  const row = page.getByRole('row', { name: /^auditor/ });
+  await expect(row).toContainText('read the audit log');
+
+  await page.getByRole('tab', { name: 'Bindings' }).click();
+  await page.getByRole('button', { name: 'Grant a role' }).click();
+  await dialog.getByLabel('Who').fill('user:eve');
+  await dialog.getByRole('combobox', { name: 'Role' }).click();
+  await page.getByRole('option', { name: 'auditor' }).click();
+  await accessible(page);
+  await dialog.getByRole('button', { name: 'Grant' }).click();
+  await expect(page.getByRole('row', { name: /user:eve/ })).toContainText('auditor');
+
+  await page.getByRole('tab', { name: 'Roles' }).click();
+  await page.getByRole('button', { name: 'Change auditor' }).click();
+  await dialog.getByLabel('see pools and hosts').check();
+  await dialog.getByRole('button', { name: 'Change' }).click();
+  await expect(row).toContainText('see pools and hosts; read the audit log');
+  await page.getByRole('button', { name: 'Delete auditor' }).click();
+  await dialog.getByRole('button', { name: 'Delete' }).click();
+  await expect(dialog.getByText('In the way:')).toBeVisible();
+  await accessible(page);
+  await dialog.getByRole('button', { name: 'Back' }).click();
+
+  await page.getByRole('tab', { name: 'Bindings' }).click();
+  await page.getByRole('button', { name: 'Remove auditor of user:eve' }).click();
+  await dialog.getByRole('button', { name: 'Remove' }).click();
+  await expect(page.getByRole('row', { name: /user:eve/ })).toHaveCount(0);
+  await page.getByRole('tab', { name: 'Roles' }).click();
+  await page.getByRole('button', { name: 'Delete auditor' }).click();
+  await dialog.getByRole('button', { name: 'Delete' }).click();
+  await expect(row).toHaveCount(0);
+});
+
+test('who has no right on the fleet defines no role', async ({ page }) => {
+  await signIn(page, `/t/${tenant}/access`, await tokenOf(tenant, 'boss', 'tenant-admin'));
+  await page.getByRole('tab', { name: 'Roles' }).click();
+  await expect(page.getByText('Who may grant roles on the fleet defines others.')).toBeVisible();
+  await expect(page.getByRole('button', { name: 'Define a role' })).toHaveCount(0);
+});
+
+test('a token is made, shown once and revoked', async ({ page }) => {
+  await signIn(page, `/t/${tenant}/access`);
+  await page.getByRole('tab', { name: 'API tokens' }).click();
+  await page.getByRole('button', { name: 'Create a token' }).click();
+  const dialog = page.getByRole('dialog');
+  await dialog.getByLabel('Name of the service').fill('robot');
+  await dialog.getByRole('button', { name: 'Create' }).click();
+  await expect(dialog.getByText(/^bct_/)).toBeVisible();
+  await accessible(page);
+  await dialog.getByRole('button', { name: 'I have it' }).click();
+  await expect(page.getByText(/bct_/)).toHaveCount(0);
+  await page.getByRole('button', { name: 'Revoke robot' }).click();
+  await dialog.getByRole('button', { name: 'Revoke' }).click();
+  await expect(page.getByRole('row', { name: /robot/ })).toContainText('Revoked');
+});
+
+test('pools of every class', async ({ page }) => {
+  await connect(tenant, 'source');
+  await signIn(page, `/t/${tenant}/pools`);
+  const classes = [
+    'Virtual servers that are hosts',
+    'Dedicated servers that are hosts',
+    'Virtual servers',
+    'Dedicated servers',
+    'Containers',
+  ];
+  for (const [index, label] of classes.entries()) {
+    await page.getByRole('button', { name: 'Create a pool' }).click();
+    const dialog = page.getByRole('dialog');
+    await dialog.getByLabel('Name').fill(index === 0 ? 'No Name' : `pool-${index}`);
+    await dialog.getByRole('combobox', { name: 'Made of' }).click();
+    await page.getByRole('option', { name: label, exact: true }).click();
+    await expect(dialog.getByRole('combobox', { name: 'What runs on its machines' })).toHaveValue(
+      label.endsWith('hosts') ? 'The bcd agent' : 'Nothing of ours',
+    );
+    await dialog.getByRole('combobox', { name: 'Account that its machines come from' }).click();
+    await page.getByRole('option', { name: 'source' }).click();
+    await dialog.getByRole('button', { name: 'Create' }).click();
+    if (index === 0) {
+      await expect(dialog.getByText('must match')).toBeVisible();
+      await accessible(page);
+      await dialog.getByLabel('Name').fill('pool-0');
+      await dialog.getByRole('button', { name: 'Create' }).click();
+    }
+    await expect(dialog).toHaveCount(0);
+    const row = page.getByRole('row', { name: new RegExp(`^pool-${index}`) });
+    await expect(row.getByRole('cell', { name: label, exact: true })).toBeVisible();
+    await expect(row.getByRole('link', { name: 'source' })).toBeVisible();
+  }
+  await page.getByRole('link', { name: 'pool-4' }).click();
+  await expect(page.getByText('This is none.')).toBeVisible();
+  await page.getByRole('button', { name: 'Archive' }).click();
+  await page.getByRole('dialog').getByRole('button', { name: 'Archive' }).click();
+  await expect(page.getByRole('button', { name: 'Archive' })).toHaveCount(0);
+});
+
+test('a machine that nothing owns any more is given back', async ({ page }) => {
+  const account = await connect(tenant, 'leftovers');
+  const hosts = await pool(tenant, 'leaving');
+  const id = await bootstrap(tenant, account, hosts);
+  await expect.poll(() => statusOf(tenant, id), { timeout: 90_000 }).toBe('JOINED');
+  await signIn(page, `/t/${tenant}/pools/${hosts}`);
+  await page.getByRole('button', { name: /^Remove / }).click();
+  await page.getByRole('dialog').getByRole('button', { name: 'Remove' }).click();
+  await expect(page.getByText('No host yet')).toBeVisible();
+
+  await page.goto(`/t/${tenant}/orphans`);
+  const release = page.getByRole('button', { name: /^Give back / });
+  await expect(async () => {
+    await page.reload();
+    await expect(page.getByLabel('Loading')).toHaveCount(0);
+    await expect(release).toBeVisible({ timeout: 1000 });
+  }).toPass({ timeout: 120_000 }); // when the provider's lists may not lag any more
+  await accessible(page);
+  await release.click();
+  const dialog = page.getByRole('dialog');
+  const machine = await dialog.locator('.mono').innerText();
+  await dialog.getByLabel('Machine id').fill('another');
+  await expect(dialog.getByRole('button', { name: 'Give it back' })).toBeDisabled();
+  await accessible(page);
+  await dialog.getByLabel('Machine id').fill(machine);
+  await dialog.getByRole('button', { name: 'Give it back' }).click();
+  await expect(page.getByRole('row', { name: new RegExp(machine) })).toContainText('Given back', { timeout: 90_000 });
+});
+
+test('the audit log by its filters, which are in the address', async ({ page }) => {
+  const viewer = await tokenOf(tenant, 'curious', 'provider-viewer');
+  await expect(
+    call(
+      'mutation($in: PutSecretInput!) { putSecret(input: $in) { secret { name } } }',
+      { in: { tenantId: tenant, name: 'x', value: 'y' } },
+      viewer,
+    ),
+  ).rejects.toThrow('FORBIDDEN');
+  await signIn(page, `/t/${tenant}/audit`);
+  const rows = page.getByRole('region', { name: 'Audit events' }).getByRole('row');
+  await page.getByLabel('Who').fill(`service:${tenant}/curious`);
+  await page.getByRole('combobox', { name: 'Outcome' }).click();
+  await page.getByRole('option', { name: 'Refused' }).click();
+  await expect(rows).toHaveCount(2); // the head, and what was refused
+  await expect(page).toHaveURL(/outcome=DENIED/);
+  await page.reload();
+  await expect(rows).toHaveCount(2);
+  await rows.nth(1).getByRole('button').click();
+  await expect(page.getByRole('dialog').getByText('Place in the chain')).toBeVisible();
+  await accessible(page);
+  await page.keyboard.press('Escape');
+  await page.getByLabel('From').fill('2100-01-01T00:00');
+  await expect(page.getByText('No such event')).toBeVisible();
+  await page.getByRole('button', { name: 'Drop all filters' }).click();
+  await page.getByLabel('What', { exact: true }).fill('grantRole');
+  await expect(rows.nth(1)).toContainText('grantRole');
+  await expect(rows.filter({ hasText: 'createApiToken' })).toHaveCount(0);
+});
