@@ -193,7 +193,7 @@ func (i *inspection) credentials(ctx context.Context) (string, error) {
 	if i.manifest.Capabilities.ClaimMode == model.ClaimLocal {
 		return i.login(ctx)
 	}
-	return "The provider takes the account's credentials.", i.Accounts.Live(ctx, i.account, func(ctx context.Context, c provider.Client) error {
+	return "The provider takes the account's credentials.", i.Accounts.Peek(ctx, i.account, func(ctx context.Context, c provider.Client) error {
 		return c.Check(ctx)
 	})
 }
@@ -201,7 +201,7 @@ func (i *inspection) credentials(ctx context.Context) (string, error) {
 // login reaches the machine that the bootstrap would be of. Where there is no provider it is the machines that judge the credentials, and
 // what is wrong with another one is no matter.
 func (i *inspection) login(ctx context.Context) (found string, err error) {
-	err = i.Accounts.Live(ctx, i.account, func(ctx context.Context, c provider.Client) error {
+	err = i.Accounts.Peek(ctx, i.account, func(ctx context.Context, c provider.Client) error {
 		b, err := bootstrapper(c, i.account)
 		if err != nil {
 			return err
@@ -232,7 +232,7 @@ func (i *inspection) takes(m *model.Machine) bool {
 
 func (i *inspection) offer(ctx context.Context) (string, error) {
 	var offers []*model.Offer
-	err := i.Accounts.Live(ctx, i.account, func(ctx context.Context, c provider.Client) (err error) {
+	err := i.Accounts.Peek(ctx, i.account, func(ctx context.Context, c provider.Client) (err error) {
 		if offers, err = c.Offers(ctx); err == nil {
 			offers, err = provider.CheckOffers(offers)
 		}
@@ -265,7 +265,7 @@ func (i *inspection) machine(ctx context.Context) (string, error) {
 		return "The provider does not list its machines.", nil
 	}
 	var machines []*model.Machine
-	err := i.Accounts.Live(ctx, i.account, func(ctx context.Context, c provider.Client) (err error) {
+	err := i.Accounts.Peek(ctx, i.account, func(ctx context.Context, c provider.Client) (err error) {
 		machines, err = c.Machines(ctx)
 		return err
 	})

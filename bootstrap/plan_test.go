@@ -9,6 +9,7 @@ import (
 	"better/compute/internal/problem"
 	"better/compute/model"
 	"better/compute/provider"
+	"better/compute/provideraccount"
 )
 
 func (b *bench) planOffer(offer string) PlanInput {
@@ -129,6 +130,9 @@ func TestPlanSaysAllThatIsWrong(t *testing.T) {
 	equal(t, "refused credentials", all[3:], []string{
 		"POOL INVALID_STATE", "CREDENTIALS CREDENTIALS_REJECTED", "AVAILABILITY CREDENTIALS_REJECTED", "ORDER_LIMIT",
 	})
+	b.cloud.next("offers", failsWith(provider.Auth))
+	_, err := b.deps.Accounts.Offers(b.ctx, provideraccount.OffersInput{TenantID: tenant, AccountID: b.account})
+	wantCode(t, err, problem.ProviderError)
 	calls := len(b.cloud.calls)
 	_, all = b.plan(b.service, b.planOffer("small")) // by the breaker, without a call
 	equal(t, "refused before", all[4], "CREDENTIALS CREDENTIALS_REJECTED")
@@ -159,6 +163,27 @@ func TestPlanChangesNothing(t *testing.T) {
 		t.Errorf("plans left %d rows (%v)", n, err)
 	}
 	equal(t, "calls", b.cloud.calls, []string{"check", "offers", "check", "machines"})
+
+	// Credentials that are refused are news to the plan alone, and so is that others are in their place.
+	account := func() (row string) {
+		t.Helper()
+		if err := b.db.NewRaw("SELECT a::text FROM provider_accounts AS a").Scan(t.Context(), &row); err != nil {
+			t.Fatal(err)
+		}
+		return row
+	}
+	before := account()
+	b.cloud.next("check", failsWith(provider.Auth))
+	if p, _ := b.plan(b.service, b.planOffer("small")); p.Ready {
+		t.Error("an offer may be ordered with refused credentials")
+	}
+	equal(t, "the account after a refusal", account(), before)
+	b.exec("UPDATE provider_accounts SET refused_stamp = 'of before', refused_at = now()")
+	before = account()
+	if p, _ := b.plan(b.service, b.planOffer("small")); !p.Ready {
+		t.Error("credentials that nobody refused are refused")
+	}
+	equal(t, "the account after the refusal of others", account(), before)
 }
 
 // Once a few runs have joined, they tell how long it takes.

@@ -29,25 +29,33 @@ type breaker struct {
 
 // admit is asked right before each call. It gives the account's stamp, or an error of class Auth while the breaker is open.
 func (b *breaker) admit(ctx context.Context, a *model.ProviderAccount) (stamp string, err error) {
-	stamp, err = b.stamps.of(ctx, b.db.DB, a)
+	stamp, refused, err := b.ask(ctx, a)
 	if err != nil {
-		return "", unreadable(err)
+		return "", err
 	}
-	refused, err := refusedStamp(ctx, b.db.DB, a.ID)
-	if err != nil {
-		return "", unreadable(err)
-	}
-	switch refused {
-	case "":
-	case stamp:
-		return "", provider.Errorf(provider.Auth,
-			"The provider has refused these credentials; update the account, or check it once they work again.")
-	default: // the config or a secret is another one by now
+	if refused != "" { // the config or a secret is another one by now
 		if err := forgetRefusal(ctx, b.db.DB, a.ID, refused); err != nil {
 			return "", unreadable(err)
 		}
 	}
 	return stamp, nil
+}
+
+// ask is admit for who must change nothing: refused is another stamp of the account that was refused, empty where none was.
+func (b *breaker) ask(ctx context.Context, a *model.ProviderAccount) (stamp, refused string, err error) {
+	stamp, err = b.stamps.of(ctx, b.db.DB, a)
+	if err != nil {
+		return "", "", unreadable(err)
+	}
+	refused, err = refusedStamp(ctx, b.db.DB, a.ID)
+	if err != nil {
+		return "", "", unreadable(err)
+	}
+	if refused == stamp {
+		return "", "", provider.Errorf(provider.Auth,
+			"The provider has refused these credentials; update the account, or check it once they work again.")
+	}
+	return stamp, refused, nil
 }
 
 // unreadable is a call that was not made, since it may be one that must not be.

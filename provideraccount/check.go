@@ -62,20 +62,15 @@ func (s *Service) Check(ctx context.Context, in model.CheckProviderAccountInput)
 
 // check makes the call, at the project that the stamp names or not at all.
 func (s *Service) check(ctx context.Context, account *model.ProviderAccount, stamp string) error {
-	ctx, cancel := context.WithTimeout(AtStamp(ctx, stamp), s.limits.deadline)
-	defer cancel()
-	release, err := s.limits.take(ctx, account)
-	if err != nil {
+	return s.waitedFor(AtStamp(ctx, stamp), account, func(ctx context.Context) error {
+		e, err := s.clients.begin(ctx, account)
+		if err != nil {
+			return err
+		}
+		err = e.client.Check(ctx)
+		e.end(ctx, stamp, err)
 		return err
-	}
-	defer release()
-	e, err := s.clients.begin(ctx, account)
-	if err != nil {
-		return err
-	}
-	err = e.client.Check(ctx)
-	e.end(ctx, stamp, err)
-	return err
+	})
 }
 
 // CheckConfig asks the provider whether it takes the credentials of a config that no account has yet, for a caller who holds
@@ -121,18 +116,14 @@ func (s *Service) CheckConfig(ctx context.Context, in model.CheckProviderConfigI
 
 // try makes the call with a client that is for it alone. The tenant's tries share the places of one account.
 func (s *Service) try(ctx context.Context, unsaved *model.ProviderAccount) error {
-	ctx, cancel := context.WithTimeout(ctx, s.limits.deadline)
-	defer cancel()
-	release, err := s.limits.take(ctx, &model.ProviderAccount{ID: "config of " + unsaved.TenantID, Provider: unsaved.Provider})
-	if err != nil {
-		return err
-	}
-	defer release()
-	client, err := s.clients.open(ctx, unsaved)
-	if err != nil {
-		return err
-	}
-	return errors.Join(client.Check(ctx), client.Close())
+	place := &model.ProviderAccount{ID: "config of " + unsaved.TenantID, Provider: unsaved.Provider}
+	return s.waitedFor(ctx, place, func(ctx context.Context) error {
+		client, err := s.clients.open(ctx, unsaved)
+		if err != nil {
+			return err
+		}
+		return errors.Join(client.Check(ctx), client.Close())
+	})
 }
 
 // checkResult is what is kept of a provider's answer; the time is the database's. What is not the provider's doing is an error.

@@ -150,7 +150,7 @@ func (e *entry) begin() error {
 	return nil
 }
 
-// end takes the error of a call that was made at the stamp.
+// end takes the error of a call that was made at the stamp; without one nothing is learnt of it.
 func (e *entry) end(ctx context.Context, stamp string, err error) {
 	if stamp != "" {
 		e.breaker.learn(ctx, e.account, stamp, err)

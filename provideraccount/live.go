@@ -11,6 +11,27 @@ import (
 // Live makes one call to the account's provider that a caller of the API waits for, under the limits of such calls and the breaker of the
 // account, for another service that has decided already. The error is the call's own, or a problem. The client is good for that call only.
 func (s *Service) Live(ctx context.Context, account *model.ProviderAccount, do func(context.Context, provider.Client) error) error {
+	return s.waitedFor(ctx, account, func(ctx context.Context) error { return s.Background(ctx, account, do) })
+}
+
+// Peek is Live for a look that must change nothing: while the breaker is open no call goes out either, but it is neither tripped nor closed.
+func (s *Service) Peek(ctx context.Context, account *model.ProviderAccount, do func(context.Context, provider.Client) error) error {
+	return s.waitedFor(ctx, account, func(ctx context.Context) error {
+		e, err := s.clients.begin(ctx, account)
+		if err != nil {
+			return err
+		}
+		_, _, err = s.clients.breaker.ask(ctx, e.account)
+		if err == nil {
+			err = do(ctx, e.client)
+		}
+		e.end(ctx, "", err)
+		return err
+	})
+}
+
+// waitedFor makes a call under the limits of those that a caller waits for.
+func (s *Service) waitedFor(ctx context.Context, account *model.ProviderAccount, call func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, s.limits.deadline)
 	defer cancel()
 	release, err := s.limits.take(ctx, account)
@@ -18,7 +39,7 @@ func (s *Service) Live(ctx context.Context, account *model.ProviderAccount, do f
 		return err
 	}
 	defer release()
-	return s.Background(ctx, account, do)
+	return call(ctx)
 }
 
 // Background is Live for what nobody waits for: no limit but the breaker holds it back, and ctx bounds it.
