@@ -429,7 +429,7 @@ func credential(t *testing.T, name string) *syscall.Credential {
 	t.Helper()
 	u, err := user.Lookup(name)
 	if err != nil {
-		t.Skip(err)
+		t.Fatal(err)
 	}
 	uid, _ := strconv.Atoi(u.Uid)
 	gid, _ := strconv.Atoi(u.Gid)
@@ -481,8 +481,11 @@ func tcpSockets(t *testing.T, pid int) int {
 	known := map[string]bool{}
 	for _, table := range []string{"tcp", "tcp6"} {
 		text, err := os.ReadFile("/proc/net/" + table)
+		if table == "tcp6" && errors.Is(err, os.ErrNotExist) {
+			continue // a machine without IPv6
+		}
 		if err != nil {
-			t.Skip(err)
+			t.Fatal(err)
 		}
 		for line := range strings.Lines(string(text)) {
 			if fields := strings.Fields(line); len(fields) > 9 {
