@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"better/compute/apitest/harness"
 	"better/compute/internal/id"
 	"better/compute/internal/problem"
 )
@@ -246,7 +247,7 @@ func TestAuditEventsEndToEnd(t *testing.T) {
 		nodes, _ = member(member(out.Data, "auditEvents"), "nodes").([]any)
 		return nodes, member(member(out.Data, "auditEvents"), "pageInfo")
 	}
-	eventually(t, "the rows to be chained", func() bool {
+	harness.Await(t, "the rows to be chained", func() bool {
 		nodes, _ := ask(nil)
 		return len(nodes) == 3 && // the binding of the configuration among them
 			!slices.ContainsFunc(nodes, func(n any) bool { return member(n, "hash") == nil })
@@ -268,11 +269,11 @@ func TestAuditEventsEndToEnd(t *testing.T) {
 	}
 	s.stop(t)
 	heads := filepath.Join(t.TempDir(), "log")
-	if err := os.WriteFile(heads, s.log.bytes(), 0o600); err != nil {
+	if err := os.WriteFile(heads, s.Log.Bytes(), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if n := strings.Count(s.log.text(), `"msg":"audit head"`); n < 1 {
-		t.Errorf("the log has %d heads:\n%s", n, s.log.text())
+	if n := strings.Count(s.Log.Text(), `"msg":"audit head"`); n < 1 {
+		t.Errorf("the log has %d heads:\n%s", n, s.Log.Text())
 	}
 	if out, err := d.command(t, "audit", "verify", "--tenant", "mine", "--heads", heads); err != nil || !strings.Contains(out, "audit verify tenants=1 rows=3 unsealed=0 heads=") {
 		t.Errorf("%v: %s", err, out)
@@ -294,7 +295,7 @@ func (d *deployment) command(t *testing.T, args ...string) (string, error) {
 	if err := os.WriteFile(config, text, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	out, err := exec.CommandContext(t.Context(), binary(t, "compute-api"), append(args, "--config", config)...).CombinedOutput()
+	out, err := exec.CommandContext(t.Context(), programs.Program(t, "compute-api"), append(args, "--config", config)...).CombinedOutput()
 	return string(out), err
 }
 

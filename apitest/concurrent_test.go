@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"better/compute/apitest/harness"
 	"better/compute/internal/problem"
 	"better/compute/provider/sim/cloud"
 )
@@ -185,7 +186,7 @@ func TestConcurrentBootstraps(t *testing.T) {
 			r.logRuns(t)
 		}
 	})
-	eventually(t, "both runs to join", func() bool { return r.count(t, "SELECT count(*) FROM bootstraps WHERE status = 'joined'") == 2 })
+	harness.Await(t, "both runs to join", func() bool { return r.count(t, "SELECT count(*) FROM bootstraps WHERE status = 'joined'") == 2 })
 	if n := r.count(t, "SELECT count(*) FROM bootstraps"); n != 2 {
 		t.Errorf("there are %d runs, want 2", n)
 	}
@@ -205,7 +206,7 @@ func (r *replicas) logRuns(t *testing.T) {
 	t.Helper()
 	var runs []string
 	err := r.db.NewRaw("SELECT to_jsonb(b) - 'token_hash' - 'token_key_hash' FROM bootstraps b").Scan(context.WithoutCancel(t.Context()), &runs)
-	t.Logf("the runs: %s %v\nthe log of the first server:\n%s", strings.Join(runs, "\n"), err, r.servers[0].log.text())
+	t.Logf("the runs: %s %v\nthe log of the first server:\n%s", strings.Join(runs, "\n"), err, r.servers[0].Log.Text())
 }
 
 func ordersIn(t *testing.T, dir string) (n int) {

@@ -91,7 +91,7 @@ func refusedStart(t *testing.T, config string, env []string) (text string, code 
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, binary(t, "compute-api"), "serve", "--config", path)
+	cmd := exec.CommandContext(ctx, programs.Program(t, "compute-api"), "serve", "--config", path)
 	cmd.Dir = dir
 	cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "COMPUTE_LISTEN=127.0.0.1:0", "COMPUTE_AGENT_LISTEN=127.0.0.1:0"}, env...)
 	for _, key := range []string{"listen: ", "agent: "} { // what the case is about

@@ -16,6 +16,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"better/compute/apitest/harness"
 	"better/compute/internal/problem"
 )
 
@@ -372,7 +373,7 @@ func (l *telling) grant(t *testing.T, st step) {
 	if _, id, _ := strings.Cut(object, "/"); !strings.HasPrefix(object, "compute-tenant/") {
 		about["objectId"] = id
 	}
-	eventually(t, "the binding to count", func() bool {
+	harness.Await(t, "the binding to count", func() bool {
 		held, _ := l.must(t, st.actor, "permissions", about).([]any)
 		return slices.Contains(held, any("PROVIDERS_READ")) == (effect == "ALLOW")
 	})

@@ -1,36 +1,28 @@
 package apitest
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"crypto/rand"
-	"encoding/json"
 	"errors"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
-	"sync"
-	"syscall"
 	"testing"
 	"time"
 
+	"better/compute/apitest/harness"
 	"better/compute/internal/pki"
 	"better/compute/internal/postgres"
 	"better/compute/internal/postgres/pgtest"
 	"better/compute/provider/sim/cloud"
 )
 
-const (
-	startTime = 60 * time.Second // that a server gets to be ready, on a machine that is busy
-	stopTime  = 30 * time.Second
-	waitTime  = 60 * time.Second // for what happens by itself
-)
+// stopTime is what a server gets to stop in, on a machine that is busy.
+const stopTime = 30 * time.Second
 
 // deployment is what one or more servers share: a database, a PKI, a key, a simulated cloud and the configuration.
 type deployment struct {
@@ -69,7 +61,7 @@ func newDeployment(t testing.TB) *deployment {
 		"database":  map[string]any{"url": d.database, "maxConns": 12},
 		"providers": []any{map[string]any{"name": "sim", "endpoint": d.startCloud(t)}, map[string]any{"name": "ssh", "allowLoopback": true}},
 		"secrets":   map[string]any{"store": map[string]any{"keyFile": keyFile}},
-		"bootstrap": map[string]any{"agentBinaries": filepath.Dir(binary(t, "bcd")), "trustDomain": "compute.test", "ordersPerHour": 0},
+		"bootstrap": map[string]any{"agentBinaries": programs.Dir(t), "trustDomain": "compute.test", "ordersPerHour": 0},
 		"graphql":   map[string]any{"introspection": true},
 		"limits":    map[string]any{"drainNotice": "0s"}, // nobody but TestRollingRestart would make use of it
 		"auth":      map[string]any{"allowStaticTokens": true, "tokens": []any{}},
@@ -82,7 +74,7 @@ func (d *deployment) startCloud(t testing.TB) (endpoint string) {
 	t.Helper()
 	d.cloudDir = filepath.Join(d.dir, "cloud")
 	c, err := cloud.Open(cloud.Options{
-		Dir: d.cloudDir, AgentBinary: binary(t, "bcd"), ReadyDelay: 20 * time.Millisecond, InstallDelay: 20 * time.Millisecond,
+		Dir: d.cloudDir, AgentBinary: programs.Program(t, "bcd"), ReadyDelay: 20 * time.Millisecond, InstallDelay: 20 * time.Millisecond,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -126,12 +118,9 @@ func (d *deployment) append(section, list string, item any) {
 
 // process is one running server.
 type process struct {
+	*harness.Process
 	url  string
-	cmd  *exec.Cmd
-	log  *logText
 	http *http.Client
-	done chan struct{} // closed when the process has ended
-	err  error         // of the process, once done
 }
 
 // serve starts the server as a process and waits until it is ready. At the end of the test it is stopped, and its log and its
@@ -152,82 +141,30 @@ func (d *deployment) serve(t testing.TB) *process {
 // start starts the server and does not wait for it.
 func (d *deployment) start(t testing.TB) *process {
 	t.Helper()
-	config, err := json.Marshal(d.settings)
-	if err != nil {
-		t.Fatal(err)
-	}
-	path := filepath.Join(t.TempDir(), "config.yaml") // JSON is YAML
-	if err := os.WriteFile(path, config, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	ctx := context.WithoutCancel(t.Context()) // it is stopped by stop, in its own time
-	cmd := exec.CommandContext(ctx, binary(t, "compute-api"), "serve", "--config", path)
-	cmd.Env = append(os.Environ(), d.env...)
-	return launch(t, cmd)
+	return newProcess(harness.Serve(t, programs.Program(t, "compute-api"), harness.Config(t, d.settings), new(harness.Log), d.env...))
 }
 
-// launch starts a process that ends with this one.
-func launch(t testing.TB, cmd *exec.Cmd) *process {
-	t.Helper()
-	s := &process{cmd: cmd, log: newLogText(), done: make(chan struct{}), http: &http.Client{
-		Transport: &http.Transport{MaxIdleConnsPerHost: 64}, Timeout: 2 * time.Minute,
-	}}
-	cmd.Stderr = s.log
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM} // it may have a database to stop
-	started := make(chan error)
-	go func() {
-		// The kernel takes the end of the thread that started a process for the end of its parent.
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		defer close(s.done)
-		err := cmd.Start()
-		started <- err
-		if err == nil {
-			s.err = cmd.Wait()
-		}
-	}()
-	if err := <-started; err != nil {
-		t.Fatal(err)
-	}
-	return s
+func newProcess(p *harness.Process) *process {
+	return &process{Process: p, http: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}, Timeout: 2 * time.Minute}}
 }
 
 func (s *process) waitReady(t testing.TB) {
 	t.Helper()
-	var ready struct {
-		Message string `json:"msg"`
-		Listen  string `json:"listen"`
-	}
-	found := s.log.wait(startTime, s.done, func(line []byte) bool {
-		return json.Unmarshal(line, &ready) == nil && ready.Message == "ready"
-	})
-	if !found {
-		t.Fatalf("the server did not get ready; its log:\n%s", s.log.text())
-	}
-	s.url = "http://" + ready.Listen
+	s.url = s.Ready(t)
 }
 
 // stop ends the process in order, once, and looks at what it has logged.
 func (s *process) stop(t testing.TB) {
 	t.Helper()
 	s.http.CloseIdleConnections()
-	_ = s.cmd.Process.Signal(syscall.SIGTERM) // which may have ended already
-	select {
-	case <-s.done:
-	case <-time.After(stopTime):
-		_ = s.cmd.Process.Kill()
-		<-s.done
-		t.Errorf("the server did not stop within %s of SIGTERM; its log:\n%s", stopTime, s.log.text())
-		return
+	if err := s.Stop(stopTime); err != nil {
+		t.Errorf("the server was given %s and ended with %v; its log:\n%s", stopTime, err, s.Log.Text())
 	}
-	if s.err != nil {
-		t.Errorf("the server ended with %v; its log:\n%s", s.err, s.log.text())
-	}
-	if name := planted.in(s.log.bytes()); name != "" {
+	if name := planted.in(s.Log.Bytes()); name != "" {
 		t.Errorf("the log gives away %s", name)
 	}
-	if bytes.Contains(s.log.bytes(), []byte("DATA RACE")) {
-		t.Errorf("the server had a data race:\n%s", s.log.text())
+	if bytes.Contains(s.Log.Bytes(), []byte("DATA RACE")) {
+		t.Errorf("the server had a data race:\n%s", s.Log.Text())
 	}
 }
 
@@ -276,65 +213,4 @@ func (s *process) try(ctx context.Context, method, path, token, contentType stri
 		return answer{}, errGaveAway
 	}
 	return a, nil
-}
-
-// logText gathers what a process prints, and lets tests wait for a line.
-type logText struct {
-	mu      sync.Mutex
-	all     bytes.Buffer
-	changed chan struct{} // closed, and replaced, at each write
-}
-
-func newLogText() *logText { return &logText{changed: make(chan struct{})} }
-
-func (l *logText) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	close(l.changed)
-	l.changed = make(chan struct{})
-	return l.all.Write(p)
-}
-
-func (l *logText) bytes() []byte {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return bytes.Clone(l.all.Bytes())
-}
-
-func (l *logText) text() string { return string(l.bytes()) }
-
-// wait blocks until a line matches; false when time or the process ends first.
-func (l *logText) wait(limit time.Duration, done <-chan struct{}, matches func(line []byte) bool) bool {
-	deadline := time.After(limit)
-	for {
-		l.mu.Lock()
-		changed := l.changed
-		l.mu.Unlock()
-		lines := bufio.NewScanner(bytes.NewReader(l.bytes()))
-		lines.Buffer(nil, 1<<20)
-		for lines.Scan() {
-			if matches(lines.Bytes()) {
-				return true
-			}
-		}
-		select {
-		case <-changed:
-		case <-done:
-			return false
-		case <-deadline:
-			return false
-		}
-	}
-}
-
-// eventually polls until ok.
-func eventually(t testing.TB, what string, ok func() bool) {
-	t.Helper()
-	deadline := time.Now().Add(waitTime)
-	for !ok() {
-		if time.Now().After(deadline) {
-			t.Fatalf("waited in vain for %s", what)
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
 }

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/crypto/ssh"
 
+	"better/compute/apitest/harness"
 	"better/compute/internal/problem"
 )
 
@@ -46,7 +47,7 @@ func TestSecretsLeakNowhere(t *testing.T) {
 		pool := ask("createPool", "", in{"name": "hosts", "class": "VPS_HOST", "agent": "BCD"})
 		run := in{"accountId": rack, "poolId": pool, "machineId": "m", "idempotencyKey": "rack"}
 		ask("bootstrap", "", run)
-		eventually(t, "the machine to be tried", func() bool {
+		harness.Await(t, "the machine to be tried", func() bool {
 			status := s.graphql(t, "bootstrap", token, run).Data
 			return member(status, "waitReason") != nil || member(status, "failure") != nil || member(status, "attempt") != json.Number("0")
 		})

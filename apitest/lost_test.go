@@ -11,6 +11,7 @@ import (
 
 	"github.com/uptrace/bun"
 
+	"better/compute/apitest/harness"
 	"better/compute/internal/problem"
 )
 
@@ -34,7 +35,7 @@ func TestNoChangeOutlivesTheRightToIt(t *testing.T) {
 	} {
 		for _, c := range w.changes() {
 			t.Run(c.String()+" without "+loss.what, func(t *testing.T) {
-				eventually(t, "the caller to have every right", func() bool {
+				harness.Await(t, "the caller to have every right", func() bool {
 					out := w.server.execute(t, w.root, "{ viewer { permissions } }", nil)
 					permissions, _ := member(member(out.Data, "viewer"), "permissions").([]any)
 					return slices.Contains(permissions, any("IAM_MANAGE"))

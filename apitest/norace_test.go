@@ -2,4 +2,4 @@
 
 package apitest
 
-const raceEnabled = false
+var asTests []string

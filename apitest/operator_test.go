@@ -7,8 +7,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 
+	"better/compute/apitest/harness"
 	"better/compute/internal/problem"
 )
 
@@ -66,15 +66,7 @@ func (o *operator) must(document string, path ...string) any {
 
 func (o *operator) await(what string, done func() bool) {
 	o.Helper()
-	deadline, tick := time.After(waitTime), time.NewTicker(50*time.Millisecond)
-	defer tick.Stop()
-	for !done() {
-		select {
-		case <-deadline:
-			o.Fatalf("waited in vain for %s", what)
-		case <-tick.C:
-		}
-	}
+	harness.Await(o.T, what, done)
 }
 
 // metric is the sum of the metric over its labels, as this replica tells it.

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"better/compute/apitest/harness"
 	"better/compute/internal/postgres/embedded"
 	"better/compute/internal/problem"
 )
@@ -40,10 +41,7 @@ func TestDatabaseOutage(t *testing.T) {
 
 	s := d.start(t)
 	t.Cleanup(func() { s.stop(t) })
-	waits := s.log.wait(startTime, s.done, func(line []byte) bool { return bytes.Contains(line, []byte("waiting for the database")) })
-	if !waits {
-		t.Fatalf("the server does not wait for its database; its log:\n%s", s.log.text())
-	}
+	s.AwaitLine(t, func(line []byte) bool { return bytes.Contains(line, []byte("waiting for the database")) })
 	pg = start()
 	s.waitReady(t)
 	list := func() [2]outcome {
@@ -66,7 +64,7 @@ func TestDatabaseOutage(t *testing.T) {
 			t.Errorf("without a database /readyz says %d and /healthz %d", ready, health)
 		}
 		pg = start()
-		eventually(t, "the server to be ready", func() bool { return status("/readyz") == http.StatusOK })
+		harness.Await(t, "the server to be ready", func() bool { return status("/readyz") == http.StatusOK })
 	}
 	joinOne(t, s, token, "away")
 	stop(pg)
@@ -88,7 +86,7 @@ func joinOne(t *testing.T, s *process, token, tenant string) {
 	pool := ask("createPool", map[string]any{"name": "hosts", "class": "VPS_HOST", "agent": "BCD"})
 	run := map[string]any{"accountId": account, "poolId": pool, "offerId": "vps-small:fra1", "idempotencyKey": "k"}
 	ask("bootstrap", run)
-	eventually(t, "the machine to join", func() bool {
+	harness.Await(t, "the machine to join", func() bool {
 		return member(s.graphql(t, "bootstrap", token, run).Data, "status") == "joined"
 	})
 }

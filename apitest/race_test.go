@@ -2,5 +2,5 @@
 
 package apitest
 
-// raceEnabled says that the server is built with the race detector too, because the tests are.
-const raceEnabled = true
+// asTests has the programs built with the race detector, because the tests are.
+var asTests = []string{"-race"}

@@ -7,7 +7,10 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"syscall"
 	"testing"
+
+	"better/compute/apitest/harness"
 )
 
 // TestReadmeExample types the examples of the README into a shell, beside a development server that has nothing yet. Only the port is
@@ -19,13 +22,12 @@ func TestReadmeExample(t *testing.T) {
 	if err := os.Chmod(filepath.Dir(dir), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	s, url := serveDev(t, dir)
+	url := serveDev(t, dir)
 	token, err := os.ReadFile(filepath.Join(dir, "data", "dev-token"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	planted.add("the development token", string(token))
-	t.Cleanup(func() { s.stop(t) })
 
 	example, rest := readmeBlock(t, "example"), readmeBlock(t, "rest example")
 	const usual = "URL=http://127.0.0.1:8080\n"
@@ -58,27 +60,28 @@ func TestReadmeExample(t *testing.T) {
 }
 
 // serveDev starts the development server in a directory of its own and waits for the line that it prints.
-func serveDev(t *testing.T, dir string) (s *process, url string) {
+func serveDev(t *testing.T, dir string) (url string) {
 	t.Helper()
-	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), binary(t, "compute-api"), "dev")
+	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), programs.Program(t, "compute-api"), "dev")
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "COMPUTE_LISTEN=127.0.0.1:0", "COMPUTE_AGENT_LISTEN=127.0.0.1:0")
-	printed := newLogText()
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM} // it has a database to stop
+	printed := new(harness.Log)
 	cmd.Stdout = printed
-	s = launch(t, cmd)
-	ready := regexp.MustCompile(`^ready url=(http://127\.0\.0\.1:[0-9]+) token=\S+ tenant=demo$`)
-	found := printed.wait(startTime, s.done, func(line []byte) bool {
-		m := ready.FindSubmatch(line)
+	s := newProcess(harness.Start(t, cmd, new(harness.Log)))
+	t.Cleanup(func() { s.stop(t) })
+	ready := regexp.MustCompile(`(?m)^ready url=(http://127\.0\.0\.1:[0-9]+) token=\S+ tenant=demo\n`)
+	harness.Await(t, "the ready line", func() bool {
+		if s.Dead() {
+			t.Fatalf("it ended; it printed:\n%s\nand logged:\n%s", printed.Text(), s.Log.Text())
+		}
+		m := ready.FindStringSubmatch(printed.Text())
 		if m != nil {
-			url = string(m[1])
+			url = m[1]
 		}
 		return m != nil
 	})
-	if !found {
-		s.stop(t)
-		t.Fatalf("no ready line; it printed:\n%s\nand logged:\n%s", printed.text(), s.log.text())
-	}
-	return s, url
+	return url
 }
 
 // readmeBlock is the shell code between <!-- name --> and <!-- /name -->.

@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"better/compute/apitest/harness"
 	"better/compute/internal/problem"
 )
 
@@ -121,7 +122,7 @@ func TestRollingRestart(t *testing.T) {
 		readers[i] = &reader{roll: r, transport: []string{overSocket, overEvents}[i%2], seen: map[int64]int{}}
 		streams.Go(func() { readers[i].follow(ctx) })
 	}
-	eventually(t, "every stream has its first event", func() bool {
+	harness.Await(t, "every stream has its first event", func() bool {
 		if _, err := events.emit(ctx); err != nil {
 			t.Fatal(err)
 		}
@@ -153,7 +154,7 @@ func TestRollingRestart(t *testing.T) {
 	close(stopLoad)
 	load.Wait()
 	last := events.number
-	eventually(t, "every stream has the last event", func() bool {
+	harness.Await(t, "every stream has the last event", func() bool {
 		return !slices.ContainsFunc(readers, func(f *reader) bool { return f.last() < last })
 	})
 	cancel()
@@ -186,7 +187,7 @@ func closed(c <-chan struct{}) bool {
 // send makes a REST call, again at another server as long as its code allows it, and reports its answer.
 func (r *roll) send(ctx context.Context, method string, body []byte) []byte {
 	r.requests.Add(1)
-	for deadline := time.Now().Add(waitTime); time.Now().Before(deadline) && ctx.Err() == nil; {
+	for deadline := time.Now().Add(harness.Patience); time.Now().Before(deadline) && ctx.Err() == nil; {
 		u := r.next()
 		if u == nil {
 			time.Sleep(10 * time.Millisecond) // as a client does that is told to try later

@@ -20,6 +20,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"better/compute/apitest/harness"
 	"better/compute/internal/problem"
 )
 
@@ -42,36 +43,37 @@ const (
 	figuresCount = 500
 )
 
-// wire is the way from one replica to the database. The connection that follows rights can be cut on it, or left standing while nothing comes
-// through any more.
-type wire struct {
-	ln      net.Listener
-	network string
-	address string
-
-	mu    sync.Mutex
-	links map[net.Conn]*atomic.Bool // those that follow rights; true: nothing comes through
-	all   sync.WaitGroup
-}
-
-func newWire(t testing.TB, database string) (w *wire, url string) {
+// wire is the way from one replica to the database. The connection that follows rights is marked on it.
+func wire(t testing.TB, database string) (relay *harness.Relay, url string) {
 	t.Helper()
 	config, err := pgx.ParseConfig(database)
 	if err != nil {
 		t.Fatal(err)
 	}
-	w = &wire{links: map[net.Conn]*atomic.Bool{}}
-	w.network, w.address = networkOf(config.Host, config.Port)
-	if w.ln, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
-		t.Fatal(err)
-	}
-	w.all.Go(w.accept)
-	t.Cleanup(func() {
-		_ = w.ln.Close()
-		w.cut()
-		w.all.Wait()
+	network, address := networkOf(config.Host, config.Port)
+	relay = harness.NewRelay(t, "127.0.0.1:0", func(replica net.Conn) (net.Conn, bool, error) {
+		first, err := firstMessage(replica)
+		if err != nil {
+			return nil, false, err
+		}
+		server, err := net.Dial(network, address)
+		if err == nil {
+			_, err = server.Write(first)
+		}
+		return server, bytes.Contains(first, []byte("compute-api authz\x00")), err
 	})
-	return w, urlAt(config, w.ln.Addr().String())
+	return relay, urlAt(config, relay.Address)
+}
+
+// firstMessage names the connection's purpose.
+func firstMessage(replica io.Reader) ([]byte, error) {
+	head := make([]byte, 4)
+	if _, err := io.ReadFull(replica, head); err != nil {
+		return nil, err
+	}
+	rest := make([]byte, min(bits.BigEndian.Uint32(head), 10_000)-4)
+	_, err := io.ReadFull(replica, rest)
+	return append(head, rest...), err
 }
 
 func networkOf(host string, port uint16) (network, address string) {
@@ -84,84 +86,6 @@ func networkOf(host string, port uint16) (network, address string) {
 func urlAt(config *pgx.ConnConfig, address string) string {
 	u := url.URL{Scheme: "postgres", Host: address, Path: "/" + config.Database, RawQuery: "sslmode=disable", User: url.UserPassword(config.User, config.Password)}
 	return u.String()
-}
-
-func (w *wire) accept() {
-	for {
-		conn, err := w.ln.Accept()
-		if err != nil {
-			return
-		}
-		w.all.Go(func() { w.forward(conn) })
-	}
-}
-
-// forward reads the first message, which names the connection's purpose, and then passes on bytes both ways.
-func (w *wire) forward(conn net.Conn) {
-	defer func() { _ = conn.Close() }()
-	head := make([]byte, 4)
-	if _, err := io.ReadFull(conn, head); err != nil {
-		return
-	}
-	rest := make([]byte, min(bits.BigEndian.Uint32(head), 10_000)-4)
-	if _, err := io.ReadFull(conn, rest); err != nil {
-		return
-	}
-	upstream, err := net.Dial(w.network, w.address)
-	if err != nil {
-		return
-	}
-	defer func() { _ = upstream.Close() }()
-	if _, err := upstream.Write(append(head, rest...)); err != nil {
-		return
-	}
-	silent := new(atomic.Bool)
-	if bytes.Contains(rest, []byte("compute-api authz\x00")) {
-		w.mu.Lock()
-		w.links[conn] = silent
-		w.mu.Unlock()
-		defer func() {
-			w.mu.Lock()
-			defer w.mu.Unlock()
-			delete(w.links, conn)
-		}()
-	}
-	var up sync.WaitGroup
-	up.Go(func() {
-		_, _ = io.Copy(upstream, conn)
-		_ = upstream.Close()
-	})
-	defer up.Wait()
-	defer func() { _ = conn.Close() }()
-	for chunk := make([]byte, 32<<10); ; {
-		n, err := upstream.Read(chunk)
-		if err != nil {
-			return
-		}
-		if silent.Load() {
-			continue
-		}
-		if _, err := conn.Write(chunk[:n]); err != nil {
-			return
-		}
-	}
-}
-
-// hush lets nothing more through to the replica on the connections that follow rights now. Those that it opens instead are well.
-func (w *wire) hush() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for _, silent := range w.links {
-		silent.Store(true)
-	}
-}
-
-func (w *wire) cut() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for conn := range w.links {
-		_ = conn.Close()
-	}
 }
 
 // holder is somebody who loses a right again and again: a user its binding, a program its token; and who is barred gets a denial.
@@ -185,7 +109,7 @@ type revoking struct {
 	t        testing.TB
 	d        *deployment
 	servers  [2]*process
-	wires    [2]*wire
+	wires    [2]*harness.Relay
 	admin    string
 	random   *rand.Rand
 	holders  []*holder
@@ -259,7 +183,7 @@ func TestRevocation(t *testing.T) {
 	}
 	r.written = writings{outbox: d.newOutbox(t, revokedTenant), versions: map[int64]int64{}}
 	for i := range r.servers {
-		r.wires[i], d.settings["database"].(map[string]any)["url"] = newWire(t, d.database)
+		r.wires[i], d.settings["database"].(map[string]any)["url"] = wire(t, d.database)
 		r.servers[i] = d.start(t)
 		t.Cleanup(func() { r.servers[i].stop(t) })
 	}
@@ -334,7 +258,7 @@ func (r *revoking) choose(n int) []*holder {
 	var chosen []*holder
 	for _, i := range r.random.Perm(len(r.holders))[:min(n, len(r.holders))] {
 		h := r.holders[i]
-		eventually(r.t, "the streams of "+h.subject, func() bool {
+		harness.Await(r.t, "the streams of "+h.subject, func() bool {
 			h.mu.Lock()
 			defer h.mu.Unlock()
 			return h.streams == perHolder
@@ -352,7 +276,7 @@ func (r *revoking) disturb(mode string) {
 		}
 	case "silent":
 		for _, w := range r.wires {
-			w.hush()
+			w.Hush()
 		}
 	}
 }
@@ -441,7 +365,7 @@ func (h *holder) lose() (stream, call time.Duration) {
 		select {
 		case took := <-h.ends:
 			stream = max(stream, took)
-		case <-time.After(waitTime):
+		case <-time.After(harness.Patience):
 			h.t.Errorf("a stream of %s goes on", h.subject)
 			return stream, call
 		}
@@ -463,7 +387,7 @@ func (h *holder) askUntilRefused(s *process, committed <-chan struct{}) (last ti
 	h.mu.Lock()
 	token := h.token
 	h.mu.Unlock()
-	for deadline := time.Now().Add(waitTime); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) { // so as not to be the load
+	for deadline := time.Now().Add(harness.Patience); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) { // so as not to be the load
 		began := time.Now()
 		a, err := s.try(h.ctx, http.MethodPost, restPath+"list", token, typeJSON, body)
 		if err != nil {

@@ -1,10 +1,13 @@
 package harness
 
 import (
+	"io"
+	"net"
 	"os"
 	"os/exec"
 	"syscall"
 	"testing"
+	"time"
 )
 
 var agent = &Build{Packages: []string{"./cmd/bcd"}}
@@ -68,5 +71,46 @@ func TestBuild(t *testing.T) {
 		if info, err := os.Stat(path); err != nil || info.Mode()&0o100 == 0 {
 			t.Errorf("%s: %v", path, err)
 		}
+	}
+}
+
+// A link that has fallen silent stays open, and no other falls silent with it.
+func TestRelay(t *testing.T) {
+	t.Parallel()
+	echo := NewRelay(t, "127.0.0.1:0", func(client net.Conn) (net.Conn, bool, error) {
+		here, there := net.Pipe()
+		go func() {
+			_, _ = io.Copy(there, there)
+			_ = there.Close()
+		}()
+		first := make([]byte, 1)
+		_, err := client.Read(first)
+		return here, first[0] == 'm', err
+	})
+	dial := func(kind string) net.Conn {
+		conn, err := net.Dial("tcp", echo.Address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = conn.Close() })
+		_, _ = conn.Write([]byte(kind))
+		return conn
+	}
+	says := func(conn net.Conn, patience time.Duration) bool {
+		_ = conn.SetReadDeadline(time.Now().Add(patience))
+		_, err := conn.Write([]byte("x"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = conn.Read(make([]byte, 1))
+		return err == nil
+	}
+	marked, plain := dial("m"), dial("p")
+	if !says(marked, Patience) || !says(plain, Patience) {
+		t.Fatal("nothing comes back")
+	}
+	echo.Hush()
+	if says(marked, 50*time.Millisecond) || !says(plain, Patience) || !says(dial("m"), Patience) {
+		t.Error("another link has fallen silent than the one that should")
 	}
 }

@@ -37,6 +37,7 @@ func Start(t testing.TB, cmd *exec.Cmd, log *Log) *Process {
 	if cmd.Stderr == nil {
 		cmd.Stderr = log
 	}
+	cmd.WaitDelay = time.Second // what it has started itself may hold on to its output
 	if cmd.SysProcAttr == nil {
 		cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	}
