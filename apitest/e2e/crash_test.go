@@ -3,6 +3,7 @@ package e2e
 import (
 	"testing"
 
+	"better/compute/apitest/harness"
 	"better/compute/apitest/netns"
 )
 
@@ -16,7 +17,7 @@ func TestKilledServerGoesOn(t *testing.T) {
 	watchers := alice.watchTenant(webSocket, events)
 	runs := []string{alice.bootstrap("machineId", "m1", "first"), alice.bootstrap("machineId", "m2", "second")}
 	for i, h := range hosts {
-		await(t, "the server installs a machine", func() bool {
+		harness.Await(t, "the server installs a machine", func() bool {
 			status := alice.run(runs[i]).Status
 			return status != "IDENTIFYING" && status != "PREPARING"
 		})

@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"better/compute/apitest/harness"
 	"better/compute/apitest/netns"
 )
 
@@ -73,7 +74,7 @@ func (s site) replaceHost(made run, machine *netns.Host, offer string) run {
 	certificate := machine.Run("cat /var/lib/bcd/cert.pem")
 	s.removeHost(made.HostID)
 	s.checkRefused(certificate, machine.Run("cat /var/lib/bcd/key.pem"))
-	await(s.t, "the agent of the removed host gives up", func() bool {
+	harness.Await(s.t, "the agent of the removed host gives up", func() bool {
 		code, _ := machine.Try("cat /run/bcd.exit")
 		return code == "4\n"
 	})
@@ -117,7 +118,7 @@ func (s site) watchTenant(transports ...string) []*watcher {
 		"hostFingerprint": "SHA256:" + strings.Repeat("A", 43),
 	}}}), s.pool}
 	probes := 0
-	await(s.t, "all watchers follow the tenant", func() bool {
+	harness.Await(s.t, "all watchers follow the tenant", func() bool {
 		probes++
 		nowhere.awaitRun(nowhere.bootstrap("machineId", "nowhere", fmt.Sprint("probe-", probes)), "FAILED") // its secret is not there
 		return !slices.ContainsFunc(watchers, func(w *watcher) bool {

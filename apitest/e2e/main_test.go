@@ -7,13 +7,9 @@ package e2e
 
 import (
 	"testing"
-	"time"
 
 	"better/compute/apitest/harness"
 )
-
-// patience bounds every wait. It is for machines that are busy with other tests: success waits for nothing.
-const patience = 90 * time.Second
 
 // The server, and the agent as the Makefile builds it.
 var (
@@ -22,13 +18,3 @@ var (
 )
 
 func TestMain(m *testing.M) { harness.Main(m, serverBuild, agentBuild) }
-
-// await polls until it is so.
-func await(t testing.TB, what string, so func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(patience); !so(); time.Sleep(50 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("waited in vain for this: %s", what)
-		}
-	}
-}

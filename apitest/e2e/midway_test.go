@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"better/compute/apitest/harness"
 	"better/compute/apitest/netns"
 )
 
@@ -83,7 +84,7 @@ head -c 100000
 // cutUntilNoticed plugs the cable in again once the server knows that the machine is not there.
 func cutUntilNoticed(s site, h *netns.Host, r run) {
 	h.LinkDown()
-	await(s.t, "the run waits for the machine", func() bool { return s.run(r.ID).WaitReason == "SSH_UNREACHABLE" })
+	harness.Await(s.t, "the run waits for the machine", func() bool { return s.run(r.ID).WaitReason == "SSH_UNREACHABLE" })
 	h.LinkUp()
 }
 
@@ -105,7 +106,7 @@ func TestTroubleMidway(t *testing.T) {
 		if tr.amid == nil {
 			continue
 		}
-		await(t, tr.name+": the agent is being copied", func() bool { _, err := hosts[i].Try("test -e /srv/held"); return err == nil })
+		harness.Await(t, tr.name+": the agent is being copied", func() bool { _, err := hosts[i].Try("test -e /srv/held"); return err == nil })
 		tr.amid(alice, hosts[i], run{ID: runs[i]})
 	}
 	for i, tr := range troubles {
@@ -169,7 +170,7 @@ func (s site) offerIn(region string) string {
 func (c caller) awaitEnd(id string) run {
 	c.t.Helper()
 	var r run
-	await(c.t, "run "+id+" ends", func() bool {
+	harness.Await(c.t, "run "+id+" ends", func() bool {
 		r = c.run(id)
 		return r.Status == "JOINED" || r.Status == "FAILED"
 	})
@@ -179,7 +180,7 @@ func (c caller) awaitEnd(id string) run {
 // awaitCleanup polls until it is settled what becomes of the machine of a run that is over.
 func (c caller) awaitCleanup(id string) (cleanup string) {
 	c.t.Helper()
-	await(c.t, "the cleanup of run "+id+" ends", func() bool {
+	harness.Await(c.t, "the cleanup of run "+id+" ends", func() bool {
 		cleanup = c.run(id).Cleanup
 		return cleanup != "PENDING" && cleanup != "RELEASING"
 	})

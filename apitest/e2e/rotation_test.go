@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"better/compute/apitest/harness"
 	"better/compute/apitest/netns"
 )
 
@@ -52,7 +53,7 @@ func TestAuthorityIsReplaced(t *testing.T) {
 	hosts[1].Reboot()
 	alice.awaitHeartbeat(after)
 	alice.awaitHeartbeat(last)
-	await(t, "the certificate of the former authority is refused", func() bool {
+	harness.Await(t, "the certificate of the former authority is refused", func() bool {
 		log, _ := hosts[0].Try("cat /var/log/bcd.log")
 		return strings.Contains(log, "certificate")
 	})

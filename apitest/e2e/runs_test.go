@@ -3,6 +3,7 @@ package e2e
 import (
 	"testing"
 
+	"better/compute/apitest/harness"
 	"better/compute/apitest/netns"
 )
 
@@ -100,7 +101,7 @@ func (c caller) run(id string) run {
 func (c caller) awaitRun(id, status string) run {
 	c.t.Helper()
 	var r run
-	await(c.t, "run "+id+" is "+status, func() bool {
+	harness.Await(c.t, "run "+id+" is "+status, func() bool {
 		r = c.run(id)
 		if r.Status != status && (r.Status == "JOINED" || r.Status == "FAILED") {
 			c.t.Fatalf("run %s is %s and not %s: %+v", id, r.Status, status, r.Failure)
@@ -142,5 +143,5 @@ func (c caller) host(id string) host {
 func (c caller) awaitHeartbeat(id string) {
 	c.t.Helper()
 	before := c.host(id).LastSeenAt
-	await(c.t, "host "+id+" is heard again", func() bool { return c.host(id).LastSeenAt > before })
+	harness.Await(c.t, "host "+id+" is heard again", func() bool { return c.host(id).LastSeenAt > before })
 }

@@ -88,7 +88,7 @@ func (s *server) start() {
 }
 
 func (s *server) stop() {
-	if err := s.Stop(patience); err != nil {
+	if err := s.Stop(harness.Patience); err != nil {
 		s.t.Errorf("the server did not stop cleanly: %v", err)
 	}
 	http.DefaultClient.CloseIdleConnections()

@@ -135,7 +135,7 @@ func (w *watcher) of(runID string) []transition {
 // awaitCount polls until it saw so many messages of a run.
 func (w *watcher) awaitCount(runID string, n int) {
 	w.t.Helper()
-	await(w.t, w.name+" sees the run", func() bool {
+	harness.Await(w.t, w.name+" sees the run", func() bool {
 		w.mustLive()
 		return len(w.of(runID)) >= n
 	})
@@ -155,7 +155,7 @@ func (w *watcher) awaitEnd() {
 	w.t.Helper()
 	select {
 	case <-w.done:
-	case <-time.After(patience):
+	case <-time.After(harness.Patience):
 		w.t.Fatalf("%s does not end; it saw %+v", w.name, w.all())
 	}
 	if w.Err() != nil {
