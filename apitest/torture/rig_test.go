@@ -64,7 +64,8 @@ type rig struct {
 	// killCloud leaves the servers without a provider.
 	killCloud func()
 	replicas  []*replica
-	front     *front
+	front     string // where machines reach the replicas
+	arrived   atomic.Int64
 	http      *http.Client
 	accounts  []account
 	offer     string
@@ -107,14 +108,14 @@ func newRig(t testing.TB, tenants, replicas int, change ...func(*rig)) *rig {
 	r.write("faults/timing", mustJSON(t, timing()))
 	r.startCloud()
 	r.makeAccounts(tenants)
-	r.front = newFront(t)
+	r.front = harness.FreeAddress(t, "127.0.0.1")
 	if _, err := pki.Init(filepath.Join(r.dir, "pki"), "torture.test"); err != nil {
 		t.Fatal(err)
 	}
 	for i := range replicas {
 		r.replicas = append(r.replicas, r.newReplica(i))
 	}
-	r.front.serve(r.replicas)
+	harness.NewRelay(t, r.front, r.toAReplica)
 	for _, p := range r.replicas {
 		p.start()
 	}
@@ -404,7 +405,7 @@ func (r *rig) newReplica(i int) *replica {
 
 func (r *rig) bootstrapSettings() map[string]any {
 	settings := map[string]any{
-		"agentURL": "https://" + r.front.address, "agentBinaries": programs.Dir(r.t), "trustDomain": "torture.test",
+		"agentURL": "https://" + r.front, "agentBinaries": programs.Dir(r.t), "trustDomain": "torture.test",
 		"limits": map[string]any{ // as in timing: calls of the API need them too
 			"claimVPS": "20s", "claimMetal": "20s", "identifying": "15s", "preparing": "15s", "installing": "12s", "installed": "20s",
 		},
@@ -444,59 +445,16 @@ func (r *rig) revive() (revived int) {
 	return revived
 }
 
-// front is where machines reach the agent listener: it passes each connection on to a replica that takes it, as a load balancer does.
-type front struct {
-	listener net.Listener
-	address  string
-	replicas []*replica
-	turn     atomic.Int64
-	wait     sync.WaitGroup
-}
-
-func newFront(t testing.TB) *front {
-	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	f := &front{listener: ln, address: ln.Addr().String()}
-	t.Cleanup(func() { _ = ln.Close(); f.wait.Wait() })
-	return f
-}
-
-// serve begins to pass on connections; those that came before have waited.
-func (f *front) serve(replicas []*replica) {
-	f.replicas = replicas
-	f.wait.Go(func() {
-		for {
-			conn, err := f.listener.Accept()
-			if err != nil {
-				return
-			}
-			f.wait.Go(func() { f.pass(conn) })
-		}
-	})
-}
-
-func (f *front) pass(client net.Conn) {
-	defer func() { _ = client.Close() }()
-	first := int(f.turn.Add(1))
-	for i := range f.replicas {
-		server, err := net.DialTimeout("tcp", f.replicas[(first+i)%len(f.replicas)].agent, time.Second)
+// toAReplica takes a machine to the agent listener of a replica that takes it, as a load balancer does.
+func (r *rig) toAReplica(machine net.Conn) (server net.Conn, marked bool, err error) {
+	first := int(r.arrived.Add(1))
+	for i := range r.replicas {
+		server, err = net.DialTimeout("tcp", r.replicas[(first+i)%len(r.replicas)].agent, time.Second)
 		if err != nil {
 			continue
 		}
 		end := time.Now().Add(20 * time.Second) // a join takes moments
-		_, _ = client.SetDeadline(end), server.SetDeadline(end)
-		done := make(chan struct{})
-		go func() {
-			defer close(done)
-			_, _ = io.Copy(server, client)
-			_ = server.(*net.TCPConn).CloseWrite()
-		}()
-		_, _ = io.Copy(client, server)
-		_, _ = client.Close(), server.Close()
-		<-done
-		return
+		return server, false, errors.Join(machine.SetDeadline(end), server.SetDeadline(end))
 	}
+	return nil, false, err
 }
