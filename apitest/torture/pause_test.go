@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"syscall"
@@ -13,10 +14,11 @@ import (
 	"better/compute/apitest/harness"
 )
 
-// witness has the database itself write down who took which lease, which lease was taken before the one before it had ended, and who
-// wrote what only the holder of the latest lease may write. The servers know nothing of it.
+// witness has the database itself write down who took which lease, which lease was taken before the one before it had ended, which run was given
+// up before its time, and who wrote what only the holder of the latest lease may write. The servers know nothing of it.
 const witness = `
 CREATE TABLE witness_leases (run text PRIMARY KEY, epoch bigint, taken_by text);
+CREATE TABLE witness_takes (run text, epoch bigint, taken_by text);
 CREATE TABLE witness_wrongs (run text, what text, told text);
 CREATE FUNCTION witness() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$
 DECLARE
@@ -27,8 +29,12 @@ BEGIN
 		IF OLD.lease_until > now() THEN
 			INSERT INTO witness_wrongs VALUES (NEW.id, 'overlap', format('%s took epoch %s', who, NEW.lease_epoch));
 		END IF;
+		INSERT INTO witness_takes VALUES (NEW.id, NEW.lease_epoch, who);
 		INSERT INTO witness_leases VALUES (NEW.id, NEW.lease_epoch, who) ON CONFLICT (run) DO UPDATE SET epoch = EXCLUDED.epoch, taken_by = who;
 		RETURN NULL;
+	END IF;
+	IF NEW.status = 'failed' AND NEW.failure->>'reason' LIKE '%\_TIMEOUT' AND OLD.status <> 'failed' AND OLD.deadline_at > now() THEN
+		INSERT INTO witness_wrongs VALUES (NEW.id, 'early', format('%s gave it up %s before its time', who, OLD.deadline_at - now()));
 	END IF;
 	IF NEW.status <> OLD.status AND NEW.token_used_at IS NOT NULL AND NEW.status IN ('installed', 'joined') THEN
 		RETURN NULL; -- a join, which any replica may take
@@ -62,43 +68,123 @@ func (r *rig) wrongs(what string) int {
 	return len(told)
 }
 
-// A server that is stopped at any point for longer than its leases, and goes on after another has taken its runs, writes nothing and orders
+// paused is what becomes of what a server was at when it stopped.
+type paused struct {
+	takenOver int // others took over all the runs that it held the leases of
+	insideTx  int // nobody can take some of it: the database keeps the row for a transaction that the server is in
+	between   int // it held nothing: the lease was given back, or the point is in a call of the API
+}
+
+// A server that is stopped at every point for longer than its leases, and goes on after another has taken its runs, writes nothing and orders
 // nothing.
 func TestPauses(t *testing.T) {
 	pauses, seed := number(t, "PAUSES", 6), seedOf(t)
 	m := newTorment(t, seed, 3)
 	m.exec(witness)
 	all := strikes(m.record())
+	m.random.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
 	m.bringPerson()
-	points, done, taken := map[string]bool{}, 0, 0
-	for i := 0; done < pauses && i < 4*pauses && !t.Failed(); i++ {
-		if i%len(all) == 0 {
-			m.random.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
-		}
-		s := all[i%len(all)]
-		m.arm("stop", s.point, s.hit)
-		m.begin(s.way)
-		m.begin(s.way)
-		stopped := m.awaitStop()
-		if stopped == nil {
+	points, tried, done, sum := map[string]bool{}, map[string]int{}, 0, paused{}
+	for i := 0; done < pauses && !t.Failed(); i++ {
+		s := nextPause(all, i, points)
+		if !m.pauseAt(s, &sum) {
+			if tried[s.point]++; tried[s.point] > 5 {
+				t.Errorf("no server that can lose anything comes to %s", s.point)
+			}
 			continue
 		}
-		m.disarm()
-		done++
 		points[s.point] = true
-		if m.awaitTaken(stopped) {
-			taken++
-		}
-		if err := stopped.Signal(syscall.SIGCONT); err != nil {
-			t.Fatal(err)
-		}
+		done++
 	}
-	if done < pauses {
-		t.Errorf("a server stopped %d times, not %d", done, pauses)
+	if want := min(pauses, pointsOf(all)); len(points) < want {
+		t.Errorf("servers stopped at %d points, not %d", len(points), want)
+	}
+	if sum.takenOver == 0 {
+		t.Errorf("of %d servers that stopped, none lost anything", done)
 	}
 	j, slowest := m.settle()
-	harness.Report(t, t.Name(), seed, "points=%d pauses=%d taken-over=%d bootstraps=%d stale-writes=%d overlaps=%d double=%d orphans=%d lost=%d stuck=%d slowest=%s",
-		len(points), done, taken, j.runs, m.wrongs("stale"), m.wrongs("overlap"), j.double, j.orphans, j.lost, j.stuck, slowest)
+	harness.Report(t, t.Name(), seed, "points=%d/%d pauses=%d taken-over=%d inside-tx=%d between=%d bootstraps=%d stale-writes=%d overlaps=%d early=%d double=%d orphans=%d lost=%d stuck=%d slowest=%s",
+		len(points), pointsOf(all), done, sum.takenOver, sum.insideTx, sum.between, j.runs, m.wrongs("stale"), m.wrongs("overlap"), m.wrongs("early"),
+		j.double, j.orphans, j.lost, j.stuck, slowest)
+}
+
+// nextPause takes the strikes in turn, but those at points where no server has stopped yet before the others.
+func nextPause(all []strike, i int, points map[string]bool) strike {
+	for n := range all {
+		if s := all[(i+n)%len(all)]; !points[s.point] {
+			return s
+		}
+	}
+	return all[i%len(all)]
+}
+
+// pauseAt has a server stop itself at the point, until what it held is with others. False when none comes there, or one that had lost its lease
+// before, as on a computer that is too busy for leases of a second.
+func (m *torment) pauseAt(s strike, sum *paused) bool {
+	m.t.Helper()
+	m.arm("stop", s.point, s.hit)
+	m.begin(s.way)
+	m.begin(s.way)
+	stopped := m.awaitStop()
+	m.disarm()
+	if stopped == nil {
+		return false
+	}
+	defer stopped.Signal(syscall.SIGCONT)
+	return m.watchPaused(stopped, s, sum)
+}
+
+// leasedAt tells the points that a worker passes only with a lease in its hands.
+var leasedAt = regexp.MustCompile(`^(leased|decided|(claiming|identifying|preparing|installing|delivering|cleaning)\..*)$`)
+
+// watchPaused waits until others have all that the stopped server held, where the database lets anybody have it.
+func (m *torment) watchPaused(stopped *replica, s strike, sum *paused) bool {
+	m.t.Helper()
+	name := fmt.Sprintf("%s.%d", stopped.name, stopped.starts)
+	m.exec("DROP TABLE IF EXISTS witness_held")
+	m.exec(`CREATE TABLE witness_held AS SELECT w.run, w.epoch FROM witness_leases w JOIN bootstraps b ON b.id = w.run
+		WHERE w.taken_by = ? AND b.lease_epoch = w.epoch AND b.lease_until IS NOT NULL AND b.live_account_id IS NOT NULL`, name)
+	if m.count("SELECT count(*) FROM witness_held") == 0 {
+		if leasedAt.MatchString(s.point) {
+			return false
+		}
+		sum.between++
+		m.awaitLeaseEnd()
+		return true
+	}
+	if m.awaitTaken(name, s.point) {
+		sum.takenOver++
+	} else {
+		sum.insideTx++
+	}
+	return true
+}
+
+// awaitTaken waits until all that is held was taken under a later epoch by another, or is over, by a join that came through another. False when
+// what is left is locked, and its lease is long over.
+func (m *torment) awaitTaken(name, point string) bool {
+	m.t.Helper()
+	const held = `FROM witness_held h JOIN bootstraps b ON b.id = h.run WHERE b.live_account_id IS NOT NULL AND NOT EXISTS (
+		SELECT FROM witness_takes t WHERE t.run = h.run AND t.epoch > h.epoch AND t.taken_by <> ?0)`
+	const over = "FROM bootstraps WHERE id IN (SELECT h.run " + held + ") AND lease_until < now() - ?1 * interval '1 second'"
+	left, locked := 0, 0
+	harness.Await(m.t, "others have the runs of a server that stopped at "+point, func() bool {
+		left = m.count("SELECT count(*) "+held, name)
+		locked = m.count("SELECT count(*) "+over, name, 3*lease.Seconds()) -
+			m.count("SELECT count(*) FROM (SELECT "+over+" FOR NO KEY UPDATE SKIP LOCKED) AS free", name, 3*lease.Seconds())
+		return left == 0 || left == locked
+	})
+	return left == 0
+}
+
+// awaitLeaseEnd waits until every lease of this moment has ended: what is stopped then goes on later than it may.
+func (m *torment) awaitLeaseEnd() {
+	m.t.Helper()
+	var end time.Time
+	if err := m.db.NewRaw("SELECT now() + ? * interval '1 second'", 2*lease.Seconds()).Scan(m.t.Context(), &end); err != nil {
+		m.t.Fatal(err)
+	}
+	harness.Await(m.t, "a lease has ended", func() bool { return m.count("SELECT (now() > ?)::int", end) == 1 })
 }
 
 // awaitStop is the replica that has stopped itself; nil when none came to the point.
@@ -123,20 +209,4 @@ func isStopped(pid int) bool {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	_, rest, ok := strings.Cut(string(text), ") ")
 	return err == nil && ok && strings.HasPrefix(rest, "T")
-}
-
-// awaitTaken waits until every lease of the stopped server has ended and another has what it held. False when it holds a row in the middle of
-// a transaction, so that nobody can take it.
-func (m *torment) awaitTaken(stopped *replica) bool {
-	name := fmt.Sprintf("%s.%d", stopped.name, stopped.starts)
-	held := func() int {
-		return m.count(`SELECT count(*) FROM bootstraps b JOIN witness_leases w ON w.run = b.id
-			WHERE b.lease_until IS NOT NULL AND w.taken_by = ? AND b.live_account_id IS NOT NULL`, name)
-	}
-	for deadline := time.Now().Add(8 * time.Second); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
-		if held() == 0 {
-			return true
-		}
-	}
-	return false
 }
