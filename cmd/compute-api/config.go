@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"maps"
 	"net"
+	"net/netip"
 	"net/url"
 	"os"
 	"reflect"
@@ -25,6 +26,7 @@ import (
 	"better/compute/apitoken"
 	"better/compute/authz"
 	"better/compute/bootstrap"
+	"better/compute/internal/guard"
 	"better/compute/internal/problem"
 	"better/compute/model"
 )
@@ -106,6 +108,19 @@ type providerEntry struct {
 	Name          string `koanf:"name"`
 	Endpoint      string `koanf:"endpoint"`
 	AllowLoopback bool   `koanf:"allowLoopback"`
+	// AllowNetworks are beside the public internet, each in the form of 10.1.0.0/16.
+	AllowNetworks []string `koanf:"allowNetworks"`
+}
+
+// networks takes the configuration for checked.
+func (e providerEntry) networks() guard.Networks {
+	var networks guard.Networks
+	for _, text := range e.AllowNetworks {
+		if p, err := netip.ParsePrefix(text); err == nil {
+			networks = append(networks, p)
+		}
+	}
+	return networks
 }
 
 type secretsConfig struct {
@@ -486,6 +501,11 @@ func (c *config) providerProblems(add func(key, format string, args ...any)) {
 		if e.Endpoint != "" {
 			if u, err := url.Parse(e.Endpoint); err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https") || u.User != nil {
 				add(key+".endpoint", "must be an http or https URL without credentials")
+			}
+		}
+		for j, text := range e.AllowNetworks {
+			if _, err := netip.ParsePrefix(text); err != nil {
+				add(fmt.Sprintf("%s.allowNetworks[%d]", key, j), "%q is not a network such as 10.1.0.0/16", text)
 			}
 		}
 	}

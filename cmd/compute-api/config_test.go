@@ -99,6 +99,7 @@ func TestWrongConfigNamesTheKey(t *testing.T) {
 		},
 		{name: "unknown driver", yaml: "providers: [{name: nope}]", want: []string{"providers[0].name: "}},
 		{name: "driver twice", yaml: "providers: [{name: ssh}, {name: ssh}]", want: []string{"providers[1].name: "}},
+		{name: "no network", yaml: "providers: [{name: ssh, allowNetworks: [10.0.0.0/8, 10.0.0.1]}]", want: []string{"providers[0].allowNetworks[1]: "}},
 		{name: "credentials in an endpoint", yaml: "providers: [{name: sim, endpoint: \"http://u:p@h\"}]", want: []string{"providers[0].endpoint: "}},
 		{
 			name: "several at once", yaml: "listen: x\nstateDir: \"\"\nbootstrap: {agentBinaries: /nonexistent, trustDomain: \"UPPER\", agentURL: \"http://x\"}",

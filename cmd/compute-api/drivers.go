@@ -5,6 +5,7 @@ import (
 
 	"better/compute/model"
 	"better/compute/provider"
+	"better/compute/provider/hetznercloud"
 	"better/compute/provider/sim"
 	"better/compute/provider/ssh"
 )
@@ -16,6 +17,9 @@ func drivers() map[string]func(providerEntry) (provider.Driver, error) {
 		"sim-name":  simulated(model.ClaimUniqueName),
 		"sim-label": simulated(model.ClaimLabel),
 		"sim-none":  simulated(model.ClaimNone),
+		"hetzner-cloud": func(e providerEntry) (provider.Driver, error) {
+			return hetznercloud.New(hetznercloud.Options{Endpoint: e.Endpoint, Networks: e.networks()}), nil
+		},
 		"ssh": func(e providerEntry) (provider.Driver, error) {
 			return ssh.New(ssh.Options{AllowLoopback: e.AllowLoopback}), nil
 		},

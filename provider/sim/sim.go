@@ -69,9 +69,12 @@ func New(options Options) *Driver {
 			Offers: true, Machines: true, Order: true, Bootstrap: true, Release: true, Prices: true, LiveStock: true,
 			ClaimMode: options.ClaimMode,
 		},
-		ListLag:   5 * time.Second,
-		Typical:   map[model.MachineKind]time.Duration{model.VPS: 15 * time.Second, model.Metal: 15 * time.Second},
-		Wipes:     []string{"Everything on the machine: the cloud gives it a fresh disk."},
+		ListLag: 5 * time.Second,
+		Typical: map[model.MachineKind]time.Duration{model.VPS: 15 * time.Second, model.Metal: 15 * time.Second},
+		Wipes:   []string{"Everything on the machine: the cloud gives it a fresh disk."},
+		About: provider.About{
+			GPUs: true, Installs: "the cloud's install call", GivesBack: "deletes", TestedAgainst: "its own cloud over HTTP, with faults",
+		},
 		Endpoints: origins(options.Endpoints),
 	}}
 }

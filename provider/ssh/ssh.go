@@ -71,6 +71,9 @@ func (d *Driver) Manifest() provider.Manifest {
 		},
 		Typical: map[model.MachineKind]time.Duration{model.VPS: time.Minute, model.Metal: time.Minute},
 		Wipes:   []string{"An agent that is on the machine already, with its key and certificate. Nothing else is touched."},
+		About: provider.About{
+			GPUs: true, Installs: "SSH", GivesBack: "returns to the free ones", TestedAgainst: "OpenSSH servers in network namespaces",
+		},
 	}
 }
 
