@@ -45,14 +45,14 @@ console/dist/index.html: $(shell find console/src console/public console/scripts
 
 .PHONY: test-console
 test-console: deps build ## Check the console's types, style and generated code, and use it in a browser
-	cd console && npm run --silent check && npm run --silent test
+	@scripts/test-console
 
 .PHONY: console-shots
 console-shots: build ## Take a picture of each page of the console in both themes and at phone width, into console/screenshots
 	cd console && SHOTS=1 npm run --silent test
 
 .PHONY: test
-test: deps verify lint lint-schema test-go ## Everything that CI runs
+test: deps verify lint lint-schema test-go test-console ## Everything that CI runs
 
 .PHONY: check
 check: test ## The same as test

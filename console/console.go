@@ -86,7 +86,7 @@ func (c *console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case name == "console.json":
 		w.Header().Set("Content-Type", "application/json; charset=utf-8")
 		_, _ = w.Write(c.settings) // the client is gone
-	case name == "favicon.svg" || strings.HasPrefix(name, "assets/"):
+	case name == "favicon.svg" || name == "licences.txt" || strings.HasPrefix(name, "assets/"):
 		c.serveFile(w, r, name)
 	default:
 		refusal.Write(w, problem.New(problem.NotFound, "There is nothing at this path."))

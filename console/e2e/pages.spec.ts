@@ -182,6 +182,14 @@ test('times are in the zone of the viewer, and in UTC on hover', async ({ page }
   await expect(page.getByText(`${at.toISOString().replace('T', ' ').replace('Z', '')} UTC`)).toBeVisible();
 });
 
+test('the licences of what others wrote are told', async ({ page, request }) => {
+  await signIn(page, `/t/${tenant}/settings`);
+  await expect(page.getByRole('link', { name: 'the packages of others' })).toHaveAttribute('href', '/licences.txt');
+  const text = await (await request.get('/licences.txt')).text();
+  for (const name of ['react', '@mantine/core', 'oidc-client-ts'])
+    expect(text).toMatch(new RegExp(`^${name} [0-9.]+ \\((MIT|Apache-2.0)\\)$`, 'm'));
+});
+
 test('GraphiQL takes the token of the console', async ({ page, context }) => {
   await signIn(page, `/t/${tenant}/accounts`);
   await page.getByRole('button', { name: 'You' }).click();

@@ -5,7 +5,7 @@ import { brotliCompressSync, constants, gzipSync } from 'node:zlib';
 
 const from = 'build';
 const to = 'dist';
-const text = new Set(['.js', '.css', '.html', '.svg', '.json']);
+const text = new Set(['.js', '.css', '.html', '.svg', '.txt']);
 
 async function filesBelow(folder) {
   const entries = await readdir(folder, { recursive: true, withFileTypes: true });

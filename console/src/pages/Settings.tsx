@@ -1,4 +1,4 @@
-import { Button, SegmentedControl, Stack, Text, useMantineColorScheme, type MantineColorScheme } from '@mantine/core';
+import { Anchor, Button, SegmentedControl, Stack, Text, useMantineColorScheme, type MantineColorScheme } from '@mantine/core';
 import { useQuery } from '../query';
 import { graphql } from '../gql';
 import { permissionText } from '../permissions';
@@ -114,6 +114,12 @@ export default function Settings() {
                   </span>,
                 ],
                 ['Console', 'Comes with the server, and has its version'],
+                [
+                  'Made with',
+                  <Anchor key="l" href="/licences.txt" target="_blank" inherit>
+                    the packages of others
+                  </Anchor>,
+                ],
               ]}
             />
           </Section>
