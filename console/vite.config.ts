@@ -1,7 +1,7 @@
 import react from '@vitejs/plugin-react';
 import { fileURLToPath } from 'node:url';
 import { defineConfig } from 'vite';
-import { licences } from './scripts/licences';
+import { licences } from './scripts/licences.ts';
 
 // Built aside: scripts/pack.mjs then moves the files into dist, so that a Go build beside it never sees half of them.
 export default defineConfig({
