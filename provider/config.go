@@ -50,7 +50,7 @@ func (r *configRules) check(config json.RawMessage) problem.Issues {
 	}
 	f := &findings{}
 	r.walk(f, nil, root)
-	if f.full() {
+	if f.done() {
 		return f.all()
 	}
 	f.onlyOfOthers()
@@ -69,6 +69,9 @@ func (r *configRules) walk(f *findings, at path, v any) {
 	switch v := v.(type) {
 	case map[string]any:
 		for _, name := range slices.Sorted(maps.Keys(v)) {
+			if f.done() {
+				return
+			}
 			r.walkMember(f, at.member(name), name, v[name])
 		}
 	case []any:
@@ -146,13 +149,13 @@ func foldName(name string) string {
 		return foldASCII(name)
 	}
 	return strings.Map(func(r rune) rune {
-		if !unicode.IsLetter(r) && !unicode.IsDigit(r) {
+		switch {
+		case r == '\u017f': // these two alone fold to a letter of ASCII
+			return 's'
+		case r == '\u212a':
+			return 'k'
+		case !unicode.IsLetter(r) && !unicode.IsDigit(r):
 			return -1
-		}
-		for folded := unicode.SimpleFold(r); folded != r; folded = unicode.SimpleFold(folded) {
-			if 'a' <= folded && folded <= 'z' {
-				return folded
-			}
 		}
 		return unicode.ToLower(r)
 	}, name)

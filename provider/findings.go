@@ -8,17 +8,17 @@ import (
 
 const maxIssues = 100 // that one answer lists
 
-// findings are what is wrong with a config. Those for which an answer has no room are only counted: a config of thousands of wrong members is to be
-// neither a large answer nor much work.
+// findings are what is wrong with a config, as much of it as an answer has room for: a config of thousands of wrong members is to be neither a large
+// answer nor much work.
 type findings struct {
 	issues problem.Issues
-	more   int
+	more   bool
 	spoken map[string]bool // paths of which no more is to be said
 }
 
 func (f *findings) add(at path, format string, args ...any) {
 	if f.full() {
-		f.more++
+		f.more = true
 		return
 	}
 	if name := at.String(); !f.spoken[name] {
@@ -28,6 +28,9 @@ func (f *findings) add(at path, format string, args ...any) {
 
 // full reports whether an answer has room for no more.
 func (f *findings) full() bool { return len(f.issues) >= maxIssues }
+
+// done reports whether nothing that may be found any more would be told.
+func (f *findings) done() bool { return f.more }
 
 // onlyOfOthers lets only those be added from now on that are of other paths.
 func (f *findings) onlyOfOthers() {
@@ -40,8 +43,8 @@ func (f *findings) onlyOfOthers() {
 // all gives the issues in the order in which they were found, once each.
 func (f *findings) all() problem.Issues {
 	issues := slices.Compact(f.issues)
-	if f.more > 0 {
-		issues.Add("", "breaks at least %d more rules", f.more)
+	if f.more {
+		issues.Add("", "breaks more rules than these %d", maxIssues)
 	}
 	return issues
 }

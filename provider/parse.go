@@ -51,7 +51,8 @@ func parseConfig(config json.RawMessage) (map[string]any, problem.Issues) {
 		f.add(nil, "must be JSON")
 		return nil, f.issues
 	}
-	if members := checkValue(&f, nil, v); members < shape.Members {
+	if members, storable := measure(v); !storable || members < shape.Members {
+		checkValue(&f, nil, v)
 		repeatedMembers(&f, config)
 	}
 	root, ok := v.(map[string]any)
@@ -61,18 +62,41 @@ func parseConfig(config json.RawMessage) (map[string]any, problem.Issues) {
 	return root, f.all()
 }
 
-// checkValue refuses what the database cannot hold, and counts the members of all objects.
-func checkValue(f *findings, at path, v any) (members int) {
+// measure counts the members of all objects, and reports whether the database can hold what there is. In which order it looks does not
+// matter.
+func measure(v any) (members int, storable bool) {
+	storable = true
 	switch v := v.(type) {
 	case map[string]any:
 		members = len(v)
+		for name, member := range v {
+			n, ok := measure(member)
+			members, storable = members+n, storable && ok && storableText(name)
+		}
+	case []any:
+		for _, item := range v {
+			n, ok := measure(item)
+			members, storable = members+n, storable && ok
+		}
+	case json.Number:
+		return 0, boundedNumber(v.String())
+	case string:
+		return 0, storableText(v)
+	}
+	return members, storable
+}
+
+// checkValue says what the database cannot hold.
+func checkValue(f *findings, at path, v any) {
+	switch v := v.(type) {
+	case map[string]any:
 		for _, name := range slices.Sorted(maps.Keys(v)) {
 			checkText(f, at.member(name), name)
-			members += checkValue(f, at.member(name), v[name])
+			checkValue(f, at.member(name), v[name])
 		}
 	case []any:
 		for i, item := range v {
-			members += checkValue(f, at.item(i), item)
+			checkValue(f, at.item(i), item)
 		}
 	case json.Number:
 		if !boundedNumber(v.String()) {
@@ -81,14 +105,17 @@ func checkValue(f *findings, at path, v any) (members int) {
 	case string:
 		checkText(f, at, v)
 	}
-	return members
 }
 
-// checkText refuses what the database cannot hold. The decoder has made U+FFFD of a half surrogate pair.
 func checkText(f *findings, at path, s string) {
-	if strings.ContainsRune(s, 0) || strings.ContainsRune(s, utf8.RuneError) {
+	if !storableText(s) {
 		f.add(at, "must be Unicode text without NUL")
 	}
+}
+
+// storableText reports whether the database can hold the text. The decoder has made U+FFFD of a half surrogate pair.
+func storableText(s string) bool {
+	return !strings.ContainsRune(s, 0) && !strings.ContainsRune(s, utf8.RuneError)
 }
 
 func boundedNumber(s string) bool {

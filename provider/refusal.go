@@ -24,6 +24,9 @@ func schemaIssues(f *findings, e *jsonschema.ValidationError) {
 	case *kind.AdditionalProperties:
 		slices.Sort(k.Properties)
 		for _, name := range k.Properties {
+			if f.done() {
+				return
+			}
 			f.add(at.member(name), "is not a field of this provider's config")
 		}
 	case *kind.Group, *kind.Schema, *kind.Reference, *kind.AllOf:
