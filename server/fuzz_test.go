@@ -21,7 +21,7 @@ const (
 
 // meterTries is how often a request that is over a bound is looked at: other work on the machine makes one dearer at times, its
 // caches cold and a collection in its thread, and never cheaper.
-const meterTries = 3
+const meterTries = 8
 
 // seedBytes is how large a body may be that the fuzzer goes on from.
 const seedBytes = 32 << 10
@@ -63,14 +63,22 @@ func requestBody(document, variables string) []byte {
 // measure takes a body as far as prepare does, as if it came for the first time.
 func (e *engine) measure(t testing.TB, body []byte) (cpu time.Duration, allocated uint64) {
 	t.Helper()
+	return e.least(t, func() {
+		if params, err := parseParams(body); err == nil {
+			_, _ = e.prepare(t.Context(), params)
+		}
+	})
+}
+
+// least is what the work takes of its own thread, with no document known: the least of a few tries, the first of which may be enough.
+func (e *engine) least(t testing.TB, work func()) (cpu time.Duration, allocated uint64) {
+	t.Helper()
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	for range meterTries {
 		e.documents.Purge()
 		before, start := allocatedBytes(), threadTime(t)
-		if params, err := parseParams(body); err == nil {
-			_, _ = e.prepare(t.Context(), params)
-		}
+		work()
 		took, bytes := threadTime(t)-start, allocatedBytes()-before
 		if cpu == 0 || took < cpu {
 			cpu, allocated = took, bytes
@@ -203,7 +211,7 @@ func hostileBodies(t testing.TB) map[string]hostileBody {
 	return all
 }
 
-// TestHostileBodies prints what each takes before it is executed, and holds the memory to its bound; the fuzzer holds the CPU to its own.
+// TestHostileBodies prints what each takes before it is executed, and holds both the CPU and the memory to their bounds.
 func TestHostileBodies(t *testing.T) {
 	engines := []*engine{newTestEngine(t, Config{Introspection: true, Suggestions: true}), newTestEngine(t, Config{})}
 	var worst time.Duration
@@ -217,8 +225,8 @@ func TestHostileBodies(t *testing.T) {
 			cpu, allocated := e.measure(t, body)
 			t.Logf("%-36s %8.2f ms %7.2f MiB", name, float64(cpu.Microseconds())/1000, float64(allocated)/(1<<20))
 			worst, most = max(worst, cpu), max(most, allocated)
-			if allocated > slowdown*maxAllocated {
-				t.Errorf("%s allocates %d bytes", name, allocated)
+			if cpu > slowdown*maxCPU || allocated > slowdown*maxAllocated {
+				t.Errorf("%s takes %v of CPU and %.1f MiB", name, cpu, float64(allocated)/(1<<20))
 			}
 		}
 	}

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"math"
@@ -214,15 +215,27 @@ func idText(v any) string {
 	return text
 }
 
-// tenantsOfBody lists the tenant that the body of a REST call names.
+// tenantsOfBody lists the tenant that the body of a REST call names; its other members are passed over. What is wrong with the body is for the method
+// to say.
 func tenantsOfBody(body []byte) []string {
-	var in struct {
-		TenantID any `json:"tenantId"`
-	}
-	_ = json.Unmarshal(body, &in) // the method says what is wrong with it
-	tenant, _ := in.TenantID.(string)
-	if tenant == "" || len(tenant) > longestTenant {
+	d := json.NewDecoder(bytes.NewReader(body))
+	if token, _ := d.Token(); token != json.Delim('{') {
 		return nil
 	}
-	return []string{tenant}
+	for d.More() {
+		name, err := d.Token()
+		var value json.RawMessage
+		if err != nil || d.Decode(&value) != nil {
+			return nil
+		}
+		var tenant string
+		if name != "tenantId" || json.Unmarshal(value, &tenant) != nil {
+			continue
+		}
+		if tenant == "" || len(tenant) > longestTenant {
+			return nil
+		}
+		return []string{tenant}
+	}
+	return nil
 }
