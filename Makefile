@@ -145,6 +145,10 @@ torture-clocks: ## Kill servers whose clocks are 20 minutes apart: CLOCKS=20 kil
 torture-database: ## Stop the database hard while clients write: CRASHES=10
 	CRASHES=$(or $(CRASHES),10) go test ./apitest/torture -run '^TestDatabaseCrashes$$' -count 1 -v -timeout 60m
 
+.PHONY: torture-upgrade
+torture-upgrade: ## Upgrade two servers that are written to, from FROM= a commit: that before the newest migration
+	FROM=$(or $(FROM),$(shell git log -1 --format=%h~1 -- migrations)) go test ./apitest/torture -run '^TestUpgrade$$' -count 1 -v -timeout 60m
+
 .PHONY: torture-planted
 torture-planted: ## Plant bugs, one at a time, and see which test finds each: PLANTED= a part of a name
 	PLANTED="$(or $(PLANTED),all)" go test ./apitest/torture -run '^TestPlanted$$' -count 1 -v -timeout 60m

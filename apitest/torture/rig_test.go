@@ -96,9 +96,7 @@ func newRig(t testing.TB, tenants, replicas int, change ...func(*rig)) *rig {
 	}
 	t.Cleanup(db.Close)
 	r.db = db
-	if err := postgres.Migrate(t.Context(), db); err != nil {
-		t.Fatal(err)
-	}
+	r.migrate()
 	t.Cleanup(func() {
 		if t.Failed() {
 			r.tellUnfinished()
@@ -124,6 +122,16 @@ func newRig(t testing.TB, tenants, replicas int, change ...func(*rig)) *rig {
 	}
 	r.readCatalogue()
 	return r
+}
+
+// migrate brings the database to the schema of the rig's server.
+func (r *rig) migrate() {
+	r.t.Helper()
+	config := harness.Config(r.t, map[string]any{"database": map[string]any{"url": r.dsn}})
+	out, err := exec.CommandContext(r.t.Context(), r.server, "migrate", "up", "--config", config).CombinedOutput()
+	if err != nil {
+		r.t.Fatalf("migrate up: %v\n%s", err, out)
+	}
 }
 
 // tellUnfinished says where runs have got to, and what their agents have to say.
@@ -404,16 +412,12 @@ func (r *rig) newReplica(i int) *replica {
 }
 
 func (r *rig) bootstrapSettings() map[string]any {
-	settings := map[string]any{
-		"agentURL": "https://" + r.front, "agentBinaries": programs.Dir(r.t), "trustDomain": "torture.test",
+	return map[string]any{
+		"ordersPerHour": 0, "agentURL": "https://" + r.front, "agentBinaries": programs.Dir(r.t), "trustDomain": "torture.test",
 		"limits": map[string]any{ // as in timing: calls of the API need them too
 			"claimVPS": "20s", "claimMetal": "20s", "identifying": "15s", "preparing": "15s", "installing": "12s", "installed": "20s",
 		},
 	}
-	if known, err := os.ReadFile("../../docs/config.md"); err == nil && bytes.Contains(known, []byte("ordersPerHour")) {
-		settings["ordersPerHour"] = 0
-	}
-	return settings
 }
 
 // start starts a new life of the server, which the database knows by a name of its own.
