@@ -10,56 +10,67 @@ import (
 	"better/compute/apitest/netns"
 )
 
-// installingLimit leaves room for an install that begins anew once a dead connection was noticed, which takes 20 s.
-const installingLimit = 50 * time.Second
+const (
+	// installingLimit leaves room for an install that begins anew once a dead connection was noticed, which takes 20 s.
+	installingLimit = time.Minute
+	// installedLimit leaves room for a reboot.
+	installedLimit = 40 * time.Second
+)
 
 // trouble is something that happens to a machine before its run or in the middle of it, and what the run must make of it.
 type trouble struct {
 	name   string
 	offer  bool                         // the machine is ordered and not named
-	before func(*netns.Host)            // the run begins
-	amid   func(site, *netns.Host, run) // the agent is being copied, which stands still until then
+	before func(site, *netns.Host)      // the run begins
+	amid   func(site, *netns.Host, run) // it goes on, one after the other
 	way    []string
 	reason string // empty for a run that ends joined
 	says   []string
 	log    string // in the last lines of the machine
 	clean  string
-	mend   func(*netns.Host)
+	mend   func(site, *netns.Host)
 }
 
 var troubles = []trouble{
 	{
-		name: "rebooted amid the install", before: holdCopy("exec sleep 3600"), amid: func(_ site, h *netns.Host, _ run) { h.Reboot() },
+		name: "rebooted amid the install", before: holdCopy("exec sleep 3600"), amid: whileCopying((*netns.Host).Reboot),
 		way: byMachine, clean: "NONE",
+	},
+	{
+		name: "link cut amid the install for good", before: holdCopy("exec sleep 3600"), amid: whileCopying((*netns.Host).LinkDown),
+		way: failedIn("INSTALLING"), reason: "SSH_UNREACHABLE", says: []string{"could not be reached over SSH in time"}, clean: "KEPT",
+		mend: alone((*netns.Host).LinkUp),
+	},
+	{
+		name: "disk full", before: func(_ site, h *netns.Host) { h.FillDisk(1 << 20) },
+		way: failedIn("PREPARING"), reason: "INSTALL_FAILED", says: []string{"MiB free where the agent goes"}, clean: "KEPT", mend: alone((*netns.Host).EmptyDisk),
+	},
+	{
+		name: "disk full amid the install", offer: true, before: holdCopy(`dd if=/dev/zero of=/filler bs=65536 2>/dev/null; exec /bin/cat`),
+		way: append([]string{"CLAIMING"}, failedIn("INSTALLING")...), reason: "INSTALL_FAILED", says: []string{"No space left on device"},
+		log: "No space left on device", clean: "RELEASED", mend: alone((*netns.Host).EmptyDisk),
+	},
+	{
+		name: "clock three hours ahead", before: func(_ site, h *netns.Host) { h.SetClock(3 * time.Hour) },
+		way: failedIn("PREPARING"), reason: "CLOCK_SKEW", says: []string{"clock"}, clean: "KEPT", mend: func(_ site, h *netns.Host) { h.SetClock(0) },
+	},
+	{
+		name: "clock four minutes behind", before: func(_ site, h *netns.Host) { h.SetClock(-4 * time.Minute) }, way: byMachine, clean: "NONE",
+	},
+	{
+		name: "rebooted before the join", before: keepFromServer, amid: rebootInstalled, way: byMachine, clean: "NONE",
 	},
 	{
 		name: "link cut amid the install, and mended", before: holdCopy("exec sleep 3600"), amid: cutUntilNoticed, way: byMachine, clean: "NONE",
 	},
 	{
-		name: "link cut amid the install for good", before: holdCopy("exec sleep 3600"), amid: func(_ site, h *netns.Host, _ run) { h.LinkDown() },
-		way: failedIn("INSTALLING"), reason: "SSH_UNREACHABLE", says: []string{"could not be reached over SSH in time"}, clean: "KEPT",
-		mend: (*netns.Host).LinkUp,
+		name: "no way to the server", before: keepFromServer, way: failedIn("INSTALLED"), reason: "JOIN_TIMEOUT",
+		says: []string{"did not join in time"}, clean: "KEPT", mend: unblockServer,
 	},
 	{
-		name: "disk full", before: func(h *netns.Host) { h.FillDisk(1 << 20) },
-		way: failedIn("PREPARING"), reason: "INSTALL_FAILED", says: []string{"MiB free where the agent goes"}, clean: "KEPT", mend: (*netns.Host).EmptyDisk,
-	},
-	{
-		name: "disk full amid the install", offer: true, before: holdCopy(`dd if=/dev/zero of=/filler bs=65536 2>/dev/null; exec /bin/cat`),
-		way: append([]string{"CLAIMING"}, failedIn("INSTALLING")...), reason: "INSTALL_FAILED", says: []string{"No space left on device"},
-		log: "No space left on device", clean: "RELEASED", mend: (*netns.Host).EmptyDisk,
-	},
-	{
-		name: "clock three hours ahead", before: func(h *netns.Host) { h.SetClock(3 * time.Hour) },
-		way: failedIn("PREPARING"), reason: "CLOCK_SKEW", says: []string{"clock"}, clean: "KEPT", mend: func(h *netns.Host) { h.SetClock(0) },
-	},
-	{
-		name: "clock four minutes behind", before: func(h *netns.Host) { h.SetClock(-4 * time.Minute) }, way: byMachine, clean: "NONE",
-	},
-	{
-		name: "sshd hangs after the login", before: func(h *netns.Host) { h.StopSSHD(); h.StartSSHD("ForceCommand=sleep 3600") },
+		name: "sshd hangs after the login", before: func(_ site, h *netns.Host) { h.StopSSHD(); h.StartSSHD("ForceCommand=sleep 3600") },
 		way: failedIn("IDENTIFYING"), reason: "SSH_UNREACHABLE", says: []string{"accepts the login, but does not get done in time"}, clean: "NONE",
-		mend: func(h *netns.Host) { h.StopSSHD(); h.StartSSHD() },
+		mend: func(_ site, h *netns.Host) { h.StopSSHD(); h.StartSSHD() },
 	},
 }
 
@@ -69,8 +80,8 @@ func failedIn(state string) []string {
 }
 
 // holdCopy makes the first copy of the agent stop half-way and do something else then.
-func holdCopy(then string) func(*netns.Host) {
-	return func(h *netns.Host) {
+func holdCopy(then string) func(site, *netns.Host) {
+	return func(_ site, h *netns.Host) {
 		h.Write("/usr/local/bin/cat", `#!/bin/sh
 case $(readlink /proc/$$/fd/1) in /usr/local/bin/.bcd-*) ;; *) exec /bin/cat "$@" ;; esac
 if [ -e /srv/held ]; then exec /bin/cat "$@"; fi
@@ -81,9 +92,30 @@ head -c 100000
 	}
 }
 
+// whileCopying does it while the agent is being copied, which stands still until then.
+func whileCopying(do func(*netns.Host)) func(site, *netns.Host, run) {
+	return func(s site, h *netns.Host, _ run) {
+		harness.Await(s.t, "the agent is being copied", func() bool { _, err := h.Try("test -e /srv/held"); return err == nil })
+		do(h)
+	}
+}
+
+func alone(do func(*netns.Host)) func(site, *netns.Host) {
+	return func(_ site, h *netns.Host) { do(h) }
+}
+
+func keepFromServer(s site, h *netns.Host) { block(h, s.agentAddress) }
+func unblockServer(s site, h *netns.Host)  { unblock(h, s.agentAddress) }
+
+func rebootInstalled(s site, h *netns.Host, r run) {
+	s.awaitRun(r.ID, "INSTALLED")
+	h.Reboot()
+	unblockServer(s, h)
+}
+
 // cutUntilNoticed plugs the cable in again once the server knows that the machine is not there.
 func cutUntilNoticed(s site, h *netns.Host, r run) {
-	h.LinkDown()
+	whileCopying((*netns.Host).LinkDown)(s, h, r)
 	harness.Await(s.t, "the run waits for the machine", func() bool { return s.run(r.ID).WaitReason == "SSH_UNREACHABLE" })
 	h.LinkUp()
 }
@@ -94,27 +126,25 @@ func TestTroubleMidway(t *testing.T) {
 	t.Parallel()
 	hosts := netns.Hosts(t, len(troubles))
 	s := startServer(t, hosts[0].Gateway, map[string]string{
-		"identifying": identifyingLimit.String(), "installing": installingLimit.String(),
+		"identifying": identifyingLimit.String(), "installing": installingLimit.String(), "installed": installedLimit.String(),
 	})
 	alice := s.alice().newTroubledSite(hosts)
 	runs := make([]string, len(troubles))
 	for i, tr := range troubles {
-		tr.before(hosts[i])
+		tr.before(alice, hosts[i])
 		runs[i] = alice.beginTroubled(i, "troubled")
 	}
 	for i, tr := range troubles {
-		if tr.amid == nil {
-			continue
+		if tr.amid != nil {
+			tr.amid(alice, hosts[i], run{ID: runs[i]})
 		}
-		harness.Await(t, tr.name+": the agent is being copied", func() bool { _, err := hosts[i].Try("test -e /srv/held"); return err == nil })
-		tr.amid(alice, hosts[i], run{ID: runs[i]})
 	}
 	for i, tr := range troubles {
 		r := alice.awaitEnd(runs[i])
 		t.Logf("%s: %s %+v", tr.name, r.Status, r.Failure)
 		checkEnd(t, r, tr)
 		if tr.mend != nil {
-			tr.mend(hosts[i])
+			tr.mend(alice, hosts[i])
 		}
 	}
 

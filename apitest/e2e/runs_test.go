@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"strconv"
 	"testing"
 
 	"better/compute/apitest/harness"
@@ -47,7 +48,7 @@ func (c caller) inventory(hosts ...*netns.Host) map[string]any {
 	return map[string]any{"machines": machines}
 }
 
-func machineName(i int) string { return string([]byte{'m', byte('1' + i)}) }
+func machineName(i int) string { return "m" + strconv.Itoa(i+1) }
 
 func (c caller) createAccount(name string, config map[string]any) (id string) {
 	c.t.Helper()
