@@ -24,9 +24,6 @@ func (d *Decider) FilterFleet(ctx context.Context, p Permission, kind Kind) (Fle
 	if decide(held, p, Fleet()) != granted {
 		return FleetFilter{}, d.deny(ctx, actor, p, Fleet())
 	}
-	if p == IAMManage && administersFleet(held) {
-		return FleetFilter{}, nil // to whom decide hears no denial below the fleet for
-	}
 	return FleetFilter{DeniedTenants: deniedBelow(held, p, tenantPrefix), Denied: deniedBelow(held, p, string(kind)+"/")}, nil
 }
 

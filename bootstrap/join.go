@@ -23,25 +23,18 @@ func MarkJoined(ctx context.Context, tx bun.IDB, bootstrapID, hostID string) err
 	return err
 }
 
-// MarkJoined is the function of that name, and counts what it does.
-func (s *Service) MarkJoined(ctx context.Context, tx bun.IDB, bootstrapID, hostID string) error {
-	if err := MarkJoined(ctx, tx, bootstrapID, hostID); err != nil {
-		return err
-	}
+// CountJoin tells the meter of the states that a run has just left by a join, which is committed.
+func (s *Service) CountJoin(ctx context.Context, bootstrapID string) {
 	var entered []time.Time
-	err := tx.NewRaw(`SELECT at FROM bootstrap_transitions WHERE bootstrap_id = ? AND to_status IN (?, ?, ?) ORDER BY id`,
-		bootstrapID, model.Installing, model.Installed, model.Joined).Scan(ctx, &entered)
-	if err != nil {
-		return failed("reading how long a run was installed", err)
-	}
-	if len(entered) != 3 {
-		return nil // a history that is not whole is no reason to keep a host out
+	err := s.DB.NewRaw(`SELECT at FROM bootstrap_transitions WHERE bootstrap_id = ? AND to_status IN (?, ?, ?) ORDER BY id`,
+		bootstrapID, model.Installing, model.Installed, model.Joined).Scan(everyTenant(ctx), &entered)
+	if err != nil || len(entered) != 3 {
+		return // no figure is a reason to keep a host out
 	}
 	if entered[1].Equal(entered[2]) { // the join came first, and took it through both
 		s.Meter.Left(model.Installing, model.Installed, "", entered[1].Sub(entered[0]))
 	}
 	s.Meter.Left(model.Installed, model.Joined, "", entered[2].Sub(entered[1]))
-	return nil
 }
 
 func markJoined(ctx context.Context, tx bun.IDB, bootstrapID, hostID string) error {

@@ -64,7 +64,7 @@ func TestMeter(t *testing.T) {
 	}
 }
 
-// joinCounted is join through the service.
+// joinCounted is join with its figures.
 func (b *bench) joinCounted(runID string) {
 	b.t.Helper()
 	r := b.row(runID)
@@ -75,11 +75,12 @@ func (b *bench) joinCounted(runID string) {
 		if err != nil {
 			return err
 		}
-		return b.service.MarkJoined(ctx, tx, runID, hostID)
+		return MarkJoined(ctx, tx, runID, hostID)
 	})
 	if err != nil {
 		b.t.Fatal(err)
 	}
+	b.service.CountJoin(b.t.Context(), runID)
 }
 
 func TestFigures(t *testing.T) {

@@ -53,7 +53,8 @@ type Deps struct {
 	MarkJoined    MarkJoined
 	MarkContested MarkContested
 	Log           *slog.Logger
-	// Refused is told the reason of each join that is refused; nil: nobody counts.
+	// Joined is told of the run of each join once that is committed, and Refused the reason of each that is refused; nil: nobody counts.
+	Joined  func(ctx context.Context, bootstrapID string)
 	Refused func(reason string)
 	// CertificateLife is how long a host's certificate lasts; zero means 24 hours.
 	CertificateLife time.Duration
@@ -69,6 +70,7 @@ type Service struct {
 	ca         *pki.CA
 	markJoined MarkJoined
 	contested  MarkContested
+	joined     func(ctx context.Context, bootstrapID string)
 	refused    func(reason string)
 	log        *slog.Logger
 	life       time.Duration
@@ -79,7 +81,8 @@ type Service struct {
 // New makes the service.
 func New(d Deps) *Service {
 	s := &Service{
-		db: d.DB, authz: d.Authz, cursors: d.Cursors, ca: d.CA, markJoined: d.MarkJoined, contested: d.MarkContested, refused: d.Refused, log: d.Log,
+		db: d.DB, authz: d.Authz, cursors: d.Cursors, ca: d.CA, markJoined: d.MarkJoined, contested: d.MarkContested,
+		joined: d.Joined, refused: d.Refused, log: d.Log,
 		life: d.CertificateLife, beat: d.Heartbeat, now: time.Now,
 	}
 	if s.life <= 0 {

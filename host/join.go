@@ -78,9 +78,9 @@ func (s *Service) Join(ctx context.Context, in JoinRequest) (out *JoinResponse, 
 	if err != nil {
 		return nil, err
 	}
-	err = s.db.RunInTx(ctx, func(ctx context.Context, tx bun.Tx) error {
-		run, err := takeToken(ctx, tx, a)
-		if err != nil {
+	var run *takenRun
+	err = s.db.RunInTx(ctx, func(ctx context.Context, tx bun.Tx) (err error) {
+		if run, err = takeToken(ctx, tx, a); err != nil {
 			return err
 		}
 		out, err = s.join(ctx, tx, run, a)
@@ -91,6 +91,9 @@ func (s *Service) Join(ctx context.Context, in JoinRequest) (out *JoinResponse, 
 	}
 	if err != nil {
 		return nil, err
+	}
+	if s.joined != nil {
+		s.joined(ctx, run.BootstrapID)
 	}
 	return out, nil
 }

@@ -205,8 +205,8 @@ func (a *app) wire() error {
 	}
 	metrics.MustRegister(newStanding(a.figures(runs), a.log))
 	hosts := host.New(host.Deps{
-		DB: a.db, Authz: a.decider, Cursors: cursors, CA: a.ca, MarkJoined: runs.MarkJoined, MarkContested: bootstrap.MarkContested,
-		Refused: meters.refused, Log: a.log, Heartbeat: a.config.Agent.Heartbeat,
+		DB: a.db, Authz: a.decider, Cursors: cursors, CA: a.ca, MarkJoined: bootstrap.MarkJoined, MarkContested: bootstrap.MarkContested,
+		Joined: runs.CountJoin, Refused: meters.refused, Log: a.log, Heartbeat: a.config.Agent.Heartbeat,
 	})
 	if options != nil {
 		reconciler := bootstrap.NewReconciler(deps)
