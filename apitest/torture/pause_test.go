@@ -15,26 +15,27 @@ import (
 )
 
 // witness has the database itself write down who took which lease, which lease was taken before the one before it had ended, which run was given
-// up before its time, and who wrote what only the holder of the latest lease may write. The servers know nothing of it.
+// up before its time, and who wrote what only the holder of the latest lease may write. The servers know nothing of it, and cannot read it.
 const witness = `
-CREATE TABLE witness_leases (run text PRIMARY KEY, epoch bigint, taken_by text);
-CREATE TABLE witness_takes (run text, epoch bigint, taken_by text);
-CREATE TABLE witness_wrongs (run text, what text, told text);
-CREATE FUNCTION witness() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$
+CREATE SCHEMA witness;
+CREATE TABLE witness.leases (run text PRIMARY KEY, epoch bigint, taken_by text);
+CREATE TABLE witness.takes (run text, epoch bigint, taken_by text);
+CREATE TABLE witness.wrongs (run text, what text, told text);
+CREATE FUNCTION witness.look() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$
 DECLARE
 	who text := current_setting('application_name');
 	holder text;
 BEGIN
 	IF NEW.lease_epoch > OLD.lease_epoch AND NEW.lease_until IS NOT NULL THEN
 		IF OLD.lease_until > now() THEN
-			INSERT INTO witness_wrongs VALUES (NEW.id, 'overlap', format('%s took epoch %s', who, NEW.lease_epoch));
+			INSERT INTO witness.wrongs VALUES (NEW.id, 'overlap', format('%s took epoch %s', who, NEW.lease_epoch));
 		END IF;
-		INSERT INTO witness_takes VALUES (NEW.id, NEW.lease_epoch, who);
-		INSERT INTO witness_leases VALUES (NEW.id, NEW.lease_epoch, who) ON CONFLICT (run) DO UPDATE SET epoch = EXCLUDED.epoch, taken_by = who;
+		INSERT INTO witness.takes VALUES (NEW.id, NEW.lease_epoch, who);
+		INSERT INTO witness.leases VALUES (NEW.id, NEW.lease_epoch, who) ON CONFLICT (run) DO UPDATE SET epoch = EXCLUDED.epoch, taken_by = who;
 		RETURN NULL;
 	END IF;
 	IF NEW.status = 'failed' AND NEW.failure->>'reason' LIKE '%\_TIMEOUT' AND OLD.status <> 'failed' AND OLD.deadline_at > now() THEN
-		INSERT INTO witness_wrongs VALUES (NEW.id, 'early', format('%s gave it up %s before its time', who, OLD.deadline_at - now()));
+		INSERT INTO witness.wrongs VALUES (NEW.id, 'early', format('%s gave it up %s before its time', who, OLD.deadline_at - now()));
 	END IF;
 	IF NEW.status <> OLD.status AND NEW.token_used_at IS NOT NULL AND NEW.status IN ('installed', 'joined') THEN
 		RETURN NULL; -- a join, which any replica may take
@@ -46,20 +47,20 @@ BEGIN
 			OLD.generation, OLD.token_hash, OLD.delivered_at, OLD.install_ref, OLD.cleanup, OLD.attempt, OLD.last_error) THEN
 		RETURN NULL;
 	END IF;
-	SELECT taken_by INTO holder FROM witness_leases WHERE run = NEW.id;
+	SELECT taken_by INTO holder FROM witness.leases WHERE run = NEW.id;
 	IF holder IS DISTINCT FROM who THEN
-		INSERT INTO witness_wrongs VALUES (NEW.id, 'stale', format('%s wrote under epoch %s of %s: %s %s', who, NEW.lease_epoch, holder, NEW.status, NEW.step));
+		INSERT INTO witness.wrongs VALUES (NEW.id, 'stale', format('%s wrote under epoch %s of %s: %s %s', who, NEW.lease_epoch, holder, NEW.status, NEW.step));
 	END IF;
 	RETURN NULL;
 END $$;
-CREATE TRIGGER witness AFTER UPDATE ON bootstraps FOR EACH ROW EXECUTE FUNCTION witness();
+CREATE TRIGGER witness AFTER UPDATE ON bootstraps FOR EACH ROW EXECUTE FUNCTION witness.look();
 `
 
 // wrongs are what the witness has written down of one kind.
 func (r *rig) wrongs(what string) int {
 	r.t.Helper()
 	var told []string
-	if err := r.db.NewRaw("SELECT run || ': ' || told FROM witness_wrongs WHERE what = ?", what).Scan(r.t.Context(), &told); err != nil {
+	if err := r.db.NewRaw("SELECT run || ': ' || told FROM witness.wrongs WHERE what = ?", what).Scan(r.t.Context(), &told); err != nil {
 		r.t.Fatal(err)
 	}
 	for _, line := range told {
@@ -141,10 +142,10 @@ var leasedAt = regexp.MustCompile(`^(leased|decided|(claiming|identifying|prepar
 func (m *torment) watchPaused(stopped *replica, s strike, sum *paused) bool {
 	m.t.Helper()
 	name := fmt.Sprintf("%s.%d", stopped.name, stopped.starts)
-	m.exec("DROP TABLE IF EXISTS witness_held")
-	m.exec(`CREATE TABLE witness_held AS SELECT w.run, w.epoch FROM witness_leases w JOIN bootstraps b ON b.id = w.run
+	m.exec("DROP TABLE IF EXISTS witness.held")
+	m.exec(`CREATE TABLE witness.held AS SELECT w.run, w.epoch FROM witness.leases w JOIN bootstraps b ON b.id = w.run
 		WHERE w.taken_by = ? AND b.lease_epoch = w.epoch AND b.lease_until IS NOT NULL AND b.live_account_id IS NOT NULL`, name)
-	if m.count("SELECT count(*) FROM witness_held") == 0 {
+	if m.count("SELECT count(*) FROM witness.held") == 0 {
 		if leasedAt.MatchString(s.point) {
 			return false
 		}
@@ -164,8 +165,8 @@ func (m *torment) watchPaused(stopped *replica, s strike, sum *paused) bool {
 // what is left is locked, and its lease is long over.
 func (m *torment) awaitTaken(name, point string) bool {
 	m.t.Helper()
-	const held = `FROM witness_held h JOIN bootstraps b ON b.id = h.run WHERE b.live_account_id IS NOT NULL AND NOT EXISTS (
-		SELECT FROM witness_takes t WHERE t.run = h.run AND t.epoch > h.epoch AND t.taken_by <> ?0)`
+	const held = `FROM witness.held h JOIN bootstraps b ON b.id = h.run WHERE b.live_account_id IS NOT NULL AND NOT EXISTS (
+		SELECT FROM witness.takes t WHERE t.run = h.run AND t.epoch > h.epoch AND t.taken_by <> ?0)`
 	const over = "FROM bootstraps WHERE id IN (SELECT h.run " + held + ") AND lease_until < now() - ?1 * interval '1 second'"
 	left, locked := 0, 0
 	harness.Await(m.t, "others have the runs of a server that stopped at "+point, func() bool {
