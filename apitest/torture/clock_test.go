@@ -1,6 +1,7 @@
 package torture
 
 import (
+	"bytes"
 	"encoding/json"
 	"os"
 	"os/exec"
@@ -8,6 +9,7 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"better/compute/apitest/harness"
 )
@@ -66,29 +68,52 @@ func shiftedClock(t testing.TB) string {
 	return write("overlay.json", replace)
 }
 
-// One server's clock is ten minutes behind, the other's ten minutes ahead: no lease is taken before it has ended, no run waits for the
-// other clock, and no token or certificate ends early. Without CLOCKS only that a clock can be shifted is looked at, since all
-// libraries have to be built for it.
-func TestClocks(t *testing.T) {
-	overlay, kills, seed := shiftedClock(t), number(t, "CLOCKS", 1), seedOf(t)
-	if os.Getenv("CLOCKS") == "" {
-		return
+// wrongServer builds a server whose clock can be wrong.
+func wrongServer(t testing.TB) (path string) {
+	t.Helper()
+	if path = os.Getenv("CLOCKS_SERVER"); path != "" {
+		return path
 	}
-	server := os.Getenv("CLOCKS_SERVER")
-	if server == "" {
-		server = filepath.Join(t.TempDir(), "compute-api")
-		build := exec.CommandContext(t.Context(), "go", "build", "-overlay", overlay, "-tags", "faults", "-o", server, "./cmd/compute-api")
-		build.Dir = "../.."
-		if out, err := build.CombinedOutput(); err != nil {
-			t.Fatalf("building a server with a wrong clock: %v\n%s", err, out)
+	path = filepath.Join(t.TempDir(), "compute-api")
+	build := exec.CommandContext(t.Context(), "go", "build", "-overlay", shiftedClock(t), "-tags", "faults", "-o", path, "./cmd/compute-api")
+	build.Dir = "../.."
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("building a server with a wrong clock: %v\n%s", err, out)
+	}
+	return path
+}
+
+// checkClocks fails the test unless each server's clock, as it writes it into its log, is off by what it was told.
+func (r *rig) checkClocks() {
+	r.t.Helper()
+	for i, p := range r.replicas {
+		offset, err := time.ParseDuration(r.clocks[i] + "s")
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		var line struct{ Time time.Time }
+		first, _, _ := bytes.Cut(p.Log.Bytes(), []byte("\n"))
+		if err := json.Unmarshal(first, &line); err != nil {
+			r.t.Fatalf("%s begins its log with %q", p.name, first)
+		}
+		if off := time.Until(line.Time) - offset; off < -patience || off > patience {
+			r.t.Errorf("the clock of %s is off by %s, not by %s", p.name, time.Until(line.Time).Round(time.Second), offset)
 		}
 	}
+}
+
+// One server's clock is ten minutes behind, the other's ten minutes ahead: no lease is taken before it has ended, no run is given up before its
+// time or waits for the other clock, and no token or certificate ends early.
+func TestClocks(t *testing.T) {
+	kills, seed := number(t, "CLOCKS", 2), seedOf(t)
+	server := wrongServer(t)
 	m := newTorment(t, seed, 3, func(r *rig) { r.server, r.clocks = server, []string{"-600", "600"} })
+	m.checkClocks()
 	m.exec(witness)
 	all := strikes(m.record())
 	m.bringPerson()
 	done := 0
-	for i := 0; done < kills && i < 3*kills; i++ {
+	for i := 0; done < kills && i < 5*kills; i++ {
 		s := all[m.random.IntN(len(all))]
 		m.arm("kill", s.point, s.hit)
 		m.begin(s.way)
@@ -98,6 +123,9 @@ func TestClocks(t *testing.T) {
 		}
 	}
 	j, slowest := m.settle()
-	harness.Report(t, t.Name(), seed, "apart=20m kills=%d bootstraps=%d joined=%d early-or-overlapping-leases=%d stale-writes=%d double=%d orphans=%d lost=%d stuck=%d slowest=%s",
-		done, j.runs, j.joined, m.wrongs("overlap"), m.wrongs("stale"), j.double, j.orphans, j.lost, j.stuck, slowest)
+	if done < kills || j.joined == 0 {
+		t.Errorf("%d servers died, not %d, and %d runs joined", done, kills, j.joined)
+	}
+	harness.Report(t, t.Name(), seed, "apart=20m kills=%d bootstraps=%d joined=%d overlapping-leases=%d early=%d stale-writes=%d double=%d orphans=%d lost=%d stuck=%d slowest=%s",
+		done, j.runs, j.joined, m.wrongs("overlap"), m.wrongs("early"), m.wrongs("stale"), j.double, j.orphans, j.lost, j.stuck, slowest)
 }
