@@ -108,6 +108,10 @@ torture-outbox: ## Lose, repeat or reorder no event: writers, readers and connec
 torture-streams: ## Open 5,000 subscriptions on one server; SEED repeats a run
 	go test ./apitest/streams -run 'TestSubscriptions' -count 1 -v -timeout 60m -subscriptions 5000 -seed $(or $(SEED),0)
 
+.PHONY: torture-providers
+torture-providers: ## Break answers of vendors in every way, for each driver that speaks HTTP: MUTATIONS=5000 SEED=
+	MUTATIONS=$(or $(MUTATIONS),5000) SEED=$(or $(SEED),0) go test ./provider/... -run '^TestMutants$$' -count 1 -v -timeout 60m
+
 .PHONY: torture-walls
 torture-walls: ## Send 50,000 requests at each of: both walls between tenants, either alone, none; SEED repeats a run
 	go test ./apitest/walls -count 1 -v -timeout 180m -requests 50000 -seed $(or $(SEED),0)

@@ -28,11 +28,11 @@ func TestPublicAddresses(t *testing.T) {
 		"172.15.255.255", "172.32.0.0", "192.0.1.0", "192.167.255.255", "192.169.0.0", "198.17.255.255", "198.20.0.0", "223.255.255.255",
 		"2a01:4f8::1", "2606:4700::1111", "::ffff:1.1.1.1", "64:ff9b::101:101", "2001:4860:4860::8888",
 	} {
-		if why := (guard.Networks)(nil).Refuses(netip.MustParseAddr(text)); why != "" {
+		if why := guard.Networks(nil).Refuses(netip.MustParseAddr(text)); why != "" {
 			t.Errorf("%s is refused: it %s", text, why)
 		}
 	}
-	if why := (guard.Networks)(nil).Refuses(netip.Addr{}); why == "" {
+	if why := guard.Networks(nil).Refuses(netip.Addr{}); why == "" {
 		t.Error("no address is one that may be connected to")
 	}
 }

@@ -46,7 +46,7 @@ func own(t *testing.T) []netip.Addr {
 	}
 	var own []netip.Addr
 	for _, a := range addresses {
-		if p, err := netip.ParsePrefix(a.String()); err == nil && (guard.Networks)(nil).Refuses(p.Addr()) != "" {
+		if p, err := netip.ParsePrefix(a.String()); err == nil && guard.Networks(nil).Refuses(p.Addr()) != "" {
 			own = append(own, p.Addr())
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -42,9 +43,7 @@ func Contract(t testing.TB, description, prefix string, fake http.Handler) http.
 				t.Errorf("the fake breaks the description: %s %s: %v", r.Method, r.URL, err)
 			}
 		}
-		for name, values := range answer.Header() {
-			w.Header()[name] = values
-		}
+		maps.Copy(w.Header(), answer.Header())
 		w.WriteHeader(answer.Code)
 		_, _ = w.Write(answer.Body.Bytes())
 	})

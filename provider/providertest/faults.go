@@ -153,7 +153,5 @@ func walk(v any, change func(any) any) any {
 }
 
 func copyHeader(w http.ResponseWriter, answer *httptest.ResponseRecorder) {
-	for name, values := range answer.Header() {
-		w.Header()[name] = values
-	}
+	maps.Copy(w.Header(), answer.Header())
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
@@ -459,7 +460,10 @@ var ways = []way{
 func odd(b *broken) any {
 	return []any{
 		nil, true, "", "NaN", "-1", "1e309", -1, 0, json.Number("1e308"), json.Number("9223372036854775808"), json.Number("-9223372036854775808"), 0.5,
-		[]any{}, map[string]any{}, []any{nil}, "\x00\u202e<script>", strings.Repeat("x", 100_000), "../../etc/passwd", "2006-13-45T99:99:99Z", "\ufffd\ufeff",
+		[]any{},
+		map[string]any{},
+		[]any{nil},
+		"\x00\u202e<script>", strings.Repeat("x", 100_000), "../../etc/passwd", "2006-13-45T99:99:99Z", "\ufffd\ufeff",
 	}[b.r.IntN(20)]
 }
 
@@ -494,9 +498,7 @@ func several(b *broken) {
 // again gives an answer that was given.
 func again(answer *httptest.ResponseRecorder) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		for name, values := range answer.Header() {
-			w.Header()[name] = values
-		}
+		maps.Copy(w.Header(), answer.Header())
 		w.WriteHeader(answer.Code)
 		_, _ = io.Copy(w, bytes.NewReader(answer.Body.Bytes()))
 	})

@@ -189,7 +189,7 @@ func TestWhatWasNotSentHadNoEffect(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		_, err = elsewhere.HTTP().Do(r) //nolint:bodyclose // there is none
+		_, err = elsewhere.HTTP().Do(r)
 		return err
 	})
 	judge(t, "refused", err, provider.InvalidConfig)
