@@ -4,20 +4,32 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/uptrace/bun"
 
 	"better/compute/internal/postgres"
 )
 
-// Needs is what a change takes: a permission, on each of the objects.
-type Needs struct {
+// Needs is what a change takes: permissions, each on an object.
+type Needs []need
+
+type need struct {
 	permission Permission
-	objects    []Object
+	object     Object
 }
 
-// Need makes Needs.
-func Need(p Permission, on ...Object) Needs { return Needs{permission: p, objects: on} }
+// Need makes Needs of a permission on each of the objects.
+func Need(p Permission, on ...Object) Needs { return Needs(nil).And(p, on...) }
+
+// And gives what takes another permission, on each of the objects, as well.
+func (n Needs) And(p Permission, on ...Object) Needs {
+	both := slices.Clone(n)
+	for _, o := range on {
+		both = append(both, need{p, o})
+	}
+	return both
+}
 
 // errLost rolls back a transaction whose caller has lost what it needs.
 var errLost = errors.New("the caller has lost the right meanwhile")
@@ -82,9 +94,9 @@ func (d *Decider) lacking(ctx context.Context, tx bun.Tx, actor Actor, n Needs) 
 	if !actor.authenticated(d.now()) || !s.of(actor, d.now()) {
 		return nil, errUnauthenticated()
 	}
-	for _, o := range n.objects {
-		if decide(s.held, n.permission, o) != granted {
-			return &shortfall{n.permission, o}, nil
+	for _, need := range n {
+		if decide(s.held, need.permission, need.object) != granted {
+			return &shortfall{need.permission, need.object}, nil
 		}
 	}
 	return nil, nil

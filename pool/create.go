@@ -31,16 +31,19 @@ func (s *Service) Create(ctx context.Context, in model.CreatePoolInput) (*model.
 	if err := s.authz.Check(ctx, model.PoolsManage, authz.Tenant(in.TenantID)); err != nil {
 		return nil, err
 	}
+	needs := authz.Need(model.PoolsManage, authz.Tenant(in.TenantID))
 	if in.AccountID != nil {
-		if err := s.authz.Check(ctx, model.ProvidersRead, authz.ProviderAccount(in.TenantID, *in.AccountID)); err != nil {
+		account := authz.ProviderAccount(in.TenantID, *in.AccountID)
+		if err := s.authz.Check(ctx, model.ProvidersRead, account); err != nil {
 			return nil, err
 		}
+		needs = needs.And(model.ProvidersRead, account)
 	}
 	pool := model.Pool{
 		ID: id.New(idPrefix), TenantID: in.TenantID, Name: in.Name, Class: in.Class, Agent: in.Agent, AccountID: in.AccountID,
 	}
 	var created *model.Pool
-	err := s.authz.Holding(ctx, authz.Need(model.PoolsManage, authz.Tenant(in.TenantID)), func(ctx context.Context, tx bun.Tx) (err error) {
+	err := s.authz.Holding(ctx, needs, func(ctx context.Context, tx bun.Tx) (err error) {
 		created, err = createIn(ctx, tx, pool)
 		return err
 	})

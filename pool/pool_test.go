@@ -155,6 +155,37 @@ func TestCreate(t *testing.T) {
 	b.create(t, elsewhere)
 }
 
+// The right to read the account is taken away while the create waits for the account.
+func TestCreateDecidesAboutTheAccountOnceMore(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	in := hosts("main")
+	in.AccountID = new(b.account(t, "t1"))
+	ended := make(chan error, 1)
+	err := b.db.RunInTx(postgres.WithScope(t.Context(), postgres.AllTenants()), func(ctx context.Context, tx bun.Tx) error {
+		if _, err := tx.NewRaw("SELECT FROM provider_accounts WHERE id = ? FOR UPDATE", *in.AccountID).Exec(ctx); err != nil {
+			return err
+		}
+		go func() {
+			_, err := b.Create(admin(t), in)
+			ended <- err
+		}()
+		for waits := false; !waits; {
+			err := tx.NewRaw("SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted AND pg_backend_pid() = ANY (pg_blocking_pids(pid)))").Scan(ctx, &waits)
+			if err != nil {
+				return err
+			}
+		}
+		denial := binding("user:admin", "provider-viewer", "compute-provider-account/"+*in.AccountID, model.Deny)
+		_, err := tx.NewInsert().Model(&denial).Exec(ctx)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantCode(t, <-ended, problem.Forbidden)
+}
+
 func TestCreateRefuses(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
