@@ -2,6 +2,7 @@ package provideraccount
 
 import (
 	"context"
+	"errors"
 	"slices"
 
 	"github.com/uptrace/bun"
@@ -17,7 +18,8 @@ const maxBlockers = 20
 
 // Delete removes an account that nothing uses, for a caller who holds compute:providers:manage on it. UNAUTHENTICATED, INVALID_INPUT,
 // FORBIDDEN, NOT_FOUND, or INVALID_STATE while a pool, an instance or a run uses it, or a machine at the provider without an owner would
-// be lost from sight with it (details.blockers lists up to 20). Who says ForgetOrphans loses those; the audit log names up to 20. The bindings
+// be lost from sight with it (details.blockers lists up to 20, but for pools, and instances in them, that the caller does not hold
+// compute:pools:read on: details.hidden counts those among them). Who says ForgetOrphans loses those; the audit log names up to 20. The bindings
 // on the account go with it. Not idempotent: a repeat is NOT_FOUND.
 func (s *Service) Delete(ctx context.Context, in model.DeleteProviderAccountInput) (*model.DeleteProviderAccountPayload, error) {
 	at := GetInput{TenantID: in.TenantID, AccountID: in.AccountID}
@@ -34,7 +36,10 @@ func (s *Service) Delete(ctx context.Context, in model.DeleteProviderAccountInpu
 		func(ctx context.Context, tx bun.Tx) error { return deleteIn(ctx, tx, gone) })
 	if _, broken := postgres.ForeignKeyViolation(err); broken {
 		// The lock makes this impossible for rows that lock the account first; the key is the wall behind it.
-		return nil, inUse(nil)
+		return nil, inUse()
+	}
+	if used, ok := errors.AsType[*usedError](err); ok {
+		return nil, s.tellUsers(ctx, in.TenantID, used.users)
 	}
 	if err != nil {
 		return nil, err
@@ -55,24 +60,51 @@ func lockUnused(ctx context.Context, tx bun.Tx, in model.DeleteProviderAccountIn
 	if err != nil {
 		return nil, err
 	}
-	blockers, err := selectBlockers(ctx, tx, account.ID, maxBlockers)
+	users, err := selectUsers(ctx, tx, account.ID, maxBlockers)
 	if err != nil {
 		return nil, err
 	}
 	d := &departure{ProviderAccount: account}
 	if in.ForgetOrphans != nil && *in.ForgetOrphans {
-		blockers = slices.DeleteFunc(blockers, func(b blocker) bool {
-			if b.Type != orphanBlocker {
+		users = slices.DeleteFunc(users, func(u user) bool {
+			if u.Type != orphanBlocker {
 				return false
 			}
-			d.forgotten = append(d.forgotten, b.Name)
+			d.forgotten = append(d.forgotten, u.Name)
 			return true
 		})
 	}
-	if len(blockers) > 0 {
-		return nil, inUse(blockers[:min(len(blockers), maxBlockers)])
+	if len(users) > 0 {
+		return nil, &usedError{users[:min(len(users), maxBlockers)]}
 	}
 	return d, nil
+}
+
+// usedError ends the transaction that found what uses the account. What of it may be told is decided without its connection.
+type usedError struct{ users []user }
+
+func (*usedError) Error() string { return "the account is in use" }
+
+// tellUsers names what uses the account, except what is of pools that the caller may not read: it is counted in details.hidden.
+func (s *Service) tellUsers(ctx context.Context, tenantID string, users []user) error {
+	var blockers []blocker
+	for _, u := range users {
+		if u.PoolID != "" {
+			may, err := s.authz.Holds(ctx, model.PoolsRead, authz.Pool(tenantID, u.PoolID))
+			if err != nil {
+				return err
+			}
+			if !may {
+				continue
+			}
+		}
+		blockers = append(blockers, u.blocker)
+	}
+	prob := inUse(blockers...)
+	if hidden := len(users) - len(blockers); hidden > 0 {
+		return prob.With("hidden", hidden)
+	}
+	return prob
 }
 
 func deleteIn(ctx context.Context, tx bun.Tx, gone *departure) error {
@@ -91,6 +123,6 @@ func deleteIn(ctx context.Context, tx bun.Tx, gone *departure) error {
 	return recordWith(ctx, tx, deleteAction, audit.Allowed, account, details)
 }
 
-func inUse(blockers []blocker) error {
+func inUse(blockers ...blocker) *problem.Error {
 	return problem.New(problem.InvalidState, "The account is in use.").With("blockers", append([]blocker{}, blockers...))
 }

@@ -139,6 +139,46 @@ func TestDeleteBlockers(t *testing.T) {
 	}
 }
 
+// Who may delete the account need not hear which pools there are.
+func TestDeleteHidesPoolsThatTheCallerMayNotRead(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	pools := pool.New(pool.Deps{DB: b.db, Authz: b.authz})
+	a := b.create(t, "main")
+	var ids []string
+	for i := range 3 {
+		created, err := pools.Create(admin(t), model.CreatePoolInput{
+			TenantID: "t1", Name: fmt.Sprintf("p-%d", i), Class: model.ClassVPSHost, Agent: model.AgentBCD, AccountID: &a.ID,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := pool.CreateInstance(t.Context(), b.db.DB, "t1", created.Pool.ID, fmt.Sprintf("i-%d", i)); err != nil {
+			t.Fatal(err)
+		}
+		ids = append(ids, created.Pool.ID)
+	}
+	bind := func(role, object, effect string) {
+		b.exec(t, "INSERT INTO role_bindings (subject, role, object, effect) VALUES ('user:keeper', ?, ?, ?)", role, object, effect)
+	}
+	bind("provider-manager", "compute-provider-account/"+a.ID, "allow")
+	bind("provider-viewer", "compute-pool/"+ids[1], "allow")
+	p := wantCode(t, b.delete(as(t.Context(), "user:keeper"), a), problem.InvalidState)
+	told, _ := p.Details["blockers"].([]blocker)
+	if len(told) != 2 || told[0].Name != "i-1" || told[1] != (blocker{"pool", ids[1], "p-1"}) || p.Details["hidden"] != 4 {
+		t.Errorf("%v", p.Details)
+	}
+	bind("provider-viewer", "compute-tenant/t1", "allow")
+	bind("provider-viewer", "compute-pool/"+ids[2], "deny")
+	p = wantCode(t, b.delete(as(t.Context(), "user:keeper"), a), problem.InvalidState)
+	if told, _ := p.Details["blockers"].([]blocker); len(told) != 4 || p.Details["hidden"] != 2 {
+		t.Errorf("%v", p.Details)
+	}
+	if p := wantCode(t, b.delete(admin(t), a), problem.InvalidState); p.Details["hidden"] != nil {
+		t.Errorf("%v", p.Details)
+	}
+}
+
 func TestDeleteListsTwentyBlockers(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

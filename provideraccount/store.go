@@ -108,26 +108,32 @@ type blocker struct {
 	Name string `bun:"name" json:"name"`
 }
 
+// user is a blocker, with the pool that it is or is in.
+type user struct {
+	blocker
+	PoolID string `bun:"pool_id"` // empty: none
+}
+
 // orphanBlocker is the type of a machine at the provider that nobody owns.
 const orphanBlocker = "orphan"
 
-// selectBlockers reads what refers to the account, up to limit of each type. Archived pools, deleted instances and finished runs have
+// selectUsers reads what refers to the account, up to limit of each type. Archived pools, deleted instances and finished runs have
 // dropped their reference. A run has no name: what it was asked for stands in, and for an orphan its machine.
-func selectBlockers(ctx context.Context, tx bun.IDB, accountID string, limit int) ([]blocker, error) {
-	var blockers []blocker
+func selectUsers(ctx context.Context, tx bun.IDB, accountID string, limit int) ([]user, error) {
+	var users []user
 	err := tx.NewRaw(`
-		(SELECT 'pool' AS type, id, name FROM pools WHERE account_id = ?0 ORDER BY id LIMIT ?1)
+		(SELECT 'pool' AS type, id, name, id AS pool_id FROM pools WHERE account_id = ?0 ORDER BY id LIMIT ?1)
 		UNION ALL
-		(SELECT 'instance', id, name FROM instances WHERE account_id = ?0 ORDER BY id LIMIT ?1)
+		(SELECT 'instance', id, name, pool_id FROM instances WHERE account_id = ?0 ORDER BY id LIMIT ?1)
 		UNION ALL
-		(SELECT 'bootstrap', id, coalesce(machine_id, offer_id) FROM bootstraps WHERE live_account_id = ?0 ORDER BY id LIMIT ?1)
+		(SELECT 'bootstrap', id, coalesce(machine_id, offer_id), '' FROM bootstraps WHERE live_account_id = ?0 ORDER BY id LIMIT ?1)
 		UNION ALL
-		(SELECT ?2, id, machine_id FROM orphans WHERE account_id = ?0 AND kind = ?3 AND resolved_at IS NULL ORDER BY id LIMIT ?1)
-		ORDER BY type, id`, accountID, limit, orphanBlocker, model.OrphanNotOurs).Scan(ctx, &blockers)
+		(SELECT ?2, id, machine_id, '' FROM orphans WHERE account_id = ?0 AND kind = ?3 AND resolved_at IS NULL ORDER BY id LIMIT ?1)
+		ORDER BY type, id`, accountID, limit, orphanBlocker, model.OrphanNotOurs).Scan(ctx, &users)
 	if err != nil && !errors.Is(err, sql.ErrNoRows) {
 		return nil, fmt.Errorf("looking for what uses a provider account: %w", err)
 	}
-	return blockers, nil
+	return users, nil
 }
 
 // selectAccounts reads the tenant's accounts that the filter lets through and that come after a name, sorted by name; all of
