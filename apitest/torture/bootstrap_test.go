@@ -1,9 +1,8 @@
 package torture
 
 import (
-	"context"
-	"errors"
 	"fmt"
+	"iter"
 	"maps"
 	"math/rand/v2"
 	"net/http"
@@ -17,18 +16,6 @@ import (
 
 	"better/compute/apitest/harness"
 	"better/compute/provider/sim/cloud"
-)
-
-// way is what a run goes through.
-type way int
-
-const (
-	toTheEnd    way = iota // an order that becomes a host
-	givenBack              // an order whose install fails, so that the machine is given back
-	left                   // a named machine whose install fails, so that it is left to its owner
-	cancelled              // an order that is cancelled at any moment
-	ways        = 4
-	namedRunsAt = left
 )
 
 // target is which requests a fault is for.
@@ -53,12 +40,12 @@ func faults() map[string][]target {
 		cloud.FaultEmptyLastPage: {looks, prices}, cloud.FaultRepeatedPage: {looks, prices},
 		cloud.FaultUnauthorized: all, cloud.FaultForbidden: all, cloud.Fault429: all, cloud.Fault429RetryAfter: all,
 		cloud.FaultQuota: {orders}, cloud.FaultPayment: {orders}, cloud.FaultOutOfStock: {orders}, cloud.FaultOfferGone: {orders},
-		cloud.FaultLateListing: {orders}, cloud.FaultLostLabel: {orders}, cloud.FaultNeverReady: {orders},
+		cloud.FaultLateListing: {orders}, cloud.FaultLostLabel: {orders}, cloud.FaultLostOrder: {orders}, cloud.FaultNeverReady: {orders},
 		cloud.FaultInstallFails: {installs}, cloud.FaultInstallHangs: {installs},
 	}
 }
 
-// torment is a rig with a number of runs in work.
+// torment is a rig with a number of runs in work, on accounts of every claim mode, and with the person whom servers ask.
 type torment struct {
 	*rig
 	random         *rand.Rand
@@ -70,17 +57,26 @@ type torment struct {
 
 func newTorment(t testing.TB, seed uint64, tenants int, change ...func(*rig)) *torment {
 	t.Helper()
-	return &torment{rig: newRig(t, tenants, 2, change...), random: rand.New(rand.NewPCG(seed, 0)), kinds: slices.Sorted(maps.Keys(faults()))}
+	modes := func(r *rig) {
+		r.providers = []string{"sim", "sim-name", "sim-label", "sim-none"}
+		r.timing.KeepFailed, r.timing.Sweep = 3*time.Second, 3*time.Second
+	}
+	return &torment{
+		rig: newRig(t, tenants, 2, append([]func(*rig){modes}, change...)...), random: rand.New(rand.NewPCG(seed, 0)),
+		kinds: slices.Sorted(maps.Keys(faults())), leave: func() {},
+	}
 }
 
-// settle waits until every run has come to its end, with the help of a person and without more faults. It says what became of them, and
-// how long that took.
+// settle waits until every run has come to its end and no machine is left without an owner, with the help of a person and without more faults.
+// It says what became of them, and how long that took.
 func (m *torment) settle() (j judgement, slowest time.Duration) {
 	m.t.Helper()
 	m.disarm()
 	m.starters.Wait()
 	lastFault := time.Now()
-	harness.Await(m.t, "every run is final", func() bool { return m.unfinished() == 0 || time.Since(lastFault) > settleIn })
+	harness.Await(m.t, "every run is final", func() bool {
+		return m.unfinished() == 0 && len(m.strays()) == 0 || time.Since(lastFault) > settleIn
+	})
 	slowest = time.Since(lastFault).Round(100 * time.Millisecond)
 	m.leave()
 	m.wait.Wait()
@@ -92,49 +88,6 @@ func (m *torment) spoil(a account, kind string, at target, delay time.Duration) 
 	m.cloudCall(http.MethodPost, "/v1/_faults", "", []map[string]any{{
 		"kind": kind, "delay": delay.String(), "match": map[string]string{"method": at.method, "path": at.path, "token": a.secret},
 	}})
-}
-
-// begin starts a run, and has something go wrong in every second one. It does not wait for the run.
-func (m *torment) begin(w way) {
-	number := m.started
-	m.started++
-	a := m.accounts[m.random.IntN(len(m.accounts))]
-	if m.random.IntN(2) == 0 {
-		kind := m.kinds[number/2%len(m.kinds)] // every kind comes, whatever the seed
-		at := faults()[kind]
-		m.spoil(a, kind, at[m.random.IntN(len(at))], m.delayOf(kind))
-	}
-	machineID := ""
-	switch w {
-	case namedRunsAt:
-		machineID = a.machine
-		m.spoil(a, cloud.FaultInstallFails, installs, 0)
-	case givenBack:
-		m.spoil(a, cloud.FaultInstallFails, installs, 0)
-	case toTheEnd, cancelled:
-	}
-	patience := time.Duration(m.random.IntN(1500)) * time.Millisecond
-	m.starters.Go(func() {
-		runID, err := m.start(m.t.Context(), a, machineID, fmt.Sprint("run-", number))
-		if e, refused := errors.AsType[*refusal](err); refused && e.Code == "CONFLICT" && machineID != "" {
-			return
-		}
-		if err != nil {
-			m.t.Errorf("starting run %d: %v", number, err)
-			return
-		}
-		m.runs.Store(runID, a)
-		if w != cancelled {
-			return
-		}
-		select {
-		case <-time.After(patience):
-		case <-m.t.Context().Done():
-		}
-		if err := m.cancel(m.t.Context(), a, runID); err != nil {
-			m.t.Errorf("cancelling run %d: %v", number, err)
-		}
-	})
 }
 
 func (m *torment) delayOf(kind string) time.Duration {
@@ -152,7 +105,7 @@ func (m *torment) delayOf(kind string) time.Duration {
 // begun counts the runs that there are, once all that were asked for are.
 func (m *torment) begun() int {
 	m.starters.Wait()
-	return m.count("SELECT count(*) FROM bootstraps")
+	return m.begunSoFar()
 }
 
 // unfinished counts the runs that still need work.
@@ -160,67 +113,17 @@ func (m *torment) unfinished() int {
 	return m.count("SELECT count(*) FROM bootstraps WHERE live_account_id IS NOT NULL")
 }
 
-// bringPerson has a person there until the runs have settled.
-func (m *torment) bringPerson() {
-	ctx, leave := context.WithCancel(m.t.Context())
-	m.leave = leave
-	m.t.Cleanup(leave)
-	m.wait.Go(func() { m.person(ctx) })
-}
-
-// person does what only a person can: it has the credentials of an account checked once they work again.
-func (m *torment) person(ctx context.Context) {
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(500 * time.Millisecond):
-		}
-		var waiting []string
-		err := m.db.NewRaw(`SELECT DISTINCT account_id FROM bootstraps WHERE live_account_id IS NOT NULL AND wait_reason = 'CREDENTIALS_REJECTED'
-			AND (status = 'failed' OR next_at > now() + interval '1 second')`).Scan(ctx, &waiting)
-		if err != nil {
-			continue
-		}
-		for _, id := range waiting {
-			i := slices.IndexFunc(m.accounts, func(a account) bool { return a.id == id })
-			asked, stop := context.WithTimeout(ctx, 5*time.Second)
-			_, _ = ask[struct{ ProviderAccount struct{ ID string } }](asked, m.rig, "checkProviderAccount", "CheckProviderAccountInput",
-				"{ providerAccount { id } }", map[string]any{"tenantId": m.accounts[i].tenant, "accountId": id})
-			stop()
-		}
+// record finds out which points each of the ways passes, and how often; without any named, those that need no person.
+func (m *torment) record(which ...way) map[way]map[string]int {
+	if len(which) == 0 {
+		which = []way{toTheEnd, givenBack, left, cancelled}
 	}
-}
-
-// record finds out which points each way passes, and how often.
-func (m *torment) record() map[way]map[string]int {
 	passed := map[way]map[string]int{}
 	m.arm("record", "-", 0)
-	for w := range way(ways) {
+	for _, w := range which {
 		path := filepath.Join(m.dir, "faults", "points")
 		_ = os.Remove(path)
-		a := m.accounts[int(w)%len(m.accounts)]
-		machineID := ""
-		if w == left {
-			machineID = a.machine
-		}
-		if w != toTheEnd && w != cancelled {
-			m.spoil(a, cloud.FaultInstallFails, installs, 0)
-		}
-		runID, err := m.start(m.t.Context(), a, machineID, fmt.Sprint("record-", w))
-		if err != nil {
-			m.t.Fatal(err)
-		}
-		m.runs.Store(runID, a)
-		if w == cancelled {
-			harness.Await(m.t, "an order", func() bool {
-				return m.count("SELECT count(*) FROM bootstraps WHERE id = ? AND order_attempt_at IS NOT NULL", runID) == 1
-			})
-			if err := m.cancel(m.t.Context(), a, runID); err != nil {
-				m.t.Fatal(err)
-			}
-		}
-		harness.Await(m.t, "a run without a fault ends", func() bool { return m.unfinished() == 0 })
+		m.undisturbed(w)
 		text, err := os.ReadFile(path)
 		if err != nil {
 			m.t.Fatal(err)
@@ -234,6 +137,18 @@ func (m *torment) record() map[way]map[string]int {
 	return passed
 }
 
+// undisturbed takes one run through all of the way.
+func (m *torment) undisturbed(w way) {
+	m.t.Helper()
+	before := m.begun()
+	m.beginOn(w, m.accountFor(w, 0))
+	m.starters.Wait()
+	harness.Await(m.t, fmt.Sprintf("a run that goes the way %d ends", w), func() bool { return m.unfinished() == 0 && len(m.strays()) == 0 })
+	if m.begun() == before {
+		m.t.Fatalf("no run went the way %d", w)
+	}
+}
+
 // strike is one kill: at which hit of which point, and in which way that is passed.
 type strike struct {
 	point string
@@ -241,11 +156,14 @@ type strike struct {
 	way   way
 }
 
+// mostHits is how many hits of one point are told apart. What waits longer passes its points more often.
+const mostHits = 12
+
 // strikes are all of them: every point, and every hit of it within a run.
 func strikes(passed map[way]map[string]int) (all []strike) {
-	for w := range way(ways) {
+	for _, w := range slices.Sorted(maps.Keys(passed)) {
 		for _, point := range slices.Sorted(maps.Keys(passed[w])) {
-			for hit := range min(passed[w][point], 12) {
+			for hit := range min(passed[w][point], mostHits) {
 				all = append(all, strike{point, hit + 1, w})
 			}
 		}
@@ -261,44 +179,6 @@ func pointsOf(all []strike) int {
 	return len(points)
 }
 
-// Servers die between any two writes, at every hit, while the cloud does all wrong that it can. In the end each run has come to its end, and
-// the cloud has one machine for each that joined and none for any other.
-func TestBootstraps(t *testing.T) {
-	kills, bootstraps, seed := number(t, "KILLS", 24), number(t, "BOOTSTRAPS", 48), seedOf(t)
-	m := newTorment(t, seed, max(3, bootstraps/1500))
-	all := strikes(m.record())
-	m.bringPerson()
-	points, done, missed := map[string]bool{}, 0, map[strike]int{}
-	var order []int
-	for i := 0; done < kills && !t.Failed(); i++ {
-		if i%len(all) == 0 {
-			order = m.random.Perm(len(all))
-		}
-		s := all[order[i%len(all)]]
-		m.arm("kill", s.point, s.hit)
-		m.begin(s.way)
-		for range (bootstraps-m.started)/(kills-done) - 1 {
-			m.begin(toTheEnd)
-		}
-		if !m.awaitDeath(s.way) {
-			missed[s]++
-			if missed[s] > 3 {
-				t.Errorf("%s is never reached for the %dth time", s.point, s.hit)
-			}
-			continue
-		}
-		points[s.point] = true
-		done += m.revive()
-	}
-	for m.begun() < bootstraps && !t.Failed() {
-		m.begin(way(m.random.IntN(ways)))
-	}
-	m.cloudCall(http.MethodDelete, "/v1/_faults", "", nil)
-	j, slowest := m.settle()
-	harness.Report(t, t.Name(), seed, "points=%d/%d strikes=%d kills=%d bootstraps=%d joined=%d failed=%d faults=%d/%d double=%d orphans=%d lost=%d stuck=%d retold=%d slowest=%s",
-		len(points), pointsOf(all), len(all), done, j.runs, j.joined, j.failed, len(j.faults), len(m.kinds), j.double, j.orphans, j.lost, j.stuck, j.retold, slowest)
-}
-
 // awaitDeath waits until a replica is dead; it starts more runs when those that are there do not pass the point.
 func (m *torment) awaitDeath(w way) bool {
 	again := time.Now().Add(2 * time.Second)
@@ -312,4 +192,239 @@ func (m *torment) awaitDeath(w way) bool {
 		}
 	}
 	return false
+}
+
+// aim is a strike that is armed.
+type aim struct {
+	strike
+	number  int
+	until   time.Time
+	another time.Time // when one more run is started, since those that are there do not pass the point
+}
+
+// siege arms some strikes at a time, and starts again what they kill.
+type siege struct {
+	*torment
+	ways    map[hit][]way
+	order   []hit // what is struck next
+	met     map[hit]bool
+	armed   []*aim
+	missed  map[hit]int
+	aims    int
+	kills   int
+	perKill float64 // runs
+}
+
+// hit is the nth time that a point is passed.
+type hit struct {
+	point string
+	nth   int
+}
+
+func (m *torment) siege(all []strike, perKill float64) *siege {
+	s := &siege{torment: m, ways: map[hit][]way{}, met: map[hit]bool{}, missed: map[hit]int{}, perKill: perKill}
+	for _, one := range all {
+		h := hit{one.point, one.hit}
+		s.ways[h] = append(s.ways[h], one.way)
+	}
+	return s
+}
+
+// points counts the points that were struck, and those that there are.
+func (s *siege) points() (struck, all int) {
+	return countPoints(maps.Keys(s.met)), countPoints(maps.Keys(s.ways))
+}
+
+func countPoints(hits iter.Seq[hit]) int {
+	points := map[string]bool{}
+	for h := range hits {
+		points[h.point] = true
+	}
+	return len(points)
+}
+
+func (s *siege) next() strike {
+	if len(s.order) == 0 {
+		s.order = slices.SortedFunc(maps.Keys(s.ways), func(a, b hit) int { return strings.Compare(fmt.Sprint(a), fmt.Sprint(b)) })
+		s.random.Shuffle(len(s.order), func(i, j int) { s.order[i], s.order[j] = s.order[j], s.order[i] })
+	}
+	h := s.order[0]
+	s.order = s.order[1:]
+	return strike{h.point, h.nth, s.ways[h][s.random.IntN(len(s.ways[h]))]}
+}
+
+// aimAt arms strikes until there are so many, and starts a run for each.
+func (s *siege) aimAt(n int) {
+	for len(s.armed) < n {
+		one := s.next()
+		s.aims++
+		s.armed = append(s.armed, &aim{
+			strike: one, number: s.aims, until: time.Now().Add(30 * time.Second), another: time.Now().Add(patienceFor(one.way)),
+		})
+		s.arms()
+		s.begin(one.way)
+		for float64(s.started) < s.perKill*float64(s.kills) {
+			s.begin(s.anyWay())
+		}
+	}
+}
+
+// arms tells the servers of what is armed.
+func (s *siege) arms() {
+	var text strings.Builder
+	for _, a := range s.armed {
+		fmt.Fprintf(&text, "%d kill %d %s\n", a.number, a.hit, a.point)
+	}
+	s.write("faults/arm", []byte(text.String()))
+}
+
+// reap takes note of the strikes that were made, and of those that were not in time.
+func (s *siege) reap() {
+	was := len(s.armed)
+	s.armed = slices.DeleteFunc(s.armed, func(a *aim) bool {
+		h := hit{a.point, a.hit}
+		if _, err := os.Stat(filepath.Join(s.dir, "faults", fmt.Sprint("killed-", a.number))); err == nil {
+			s.kills++
+			s.met[h] = true
+			return true
+		}
+		if time.Now().After(a.until) {
+			s.order = append(s.order, h)
+			if s.missed[h]++; s.missed[h] > 4 {
+				s.t.Errorf("%s is never reached for the %dth time", a.point, a.hit)
+			}
+			return true
+		}
+		if time.Now().After(a.another) {
+			a.another = time.Now().Add(patienceFor(a.way))
+			s.begin(a.way)
+		}
+		return false
+	})
+	if len(s.armed) != was {
+		s.arms()
+	}
+}
+
+// waysFor are those whose points are struck: in a small run not the ones that wait for a person, although it goes them too.
+func waysFor(kills int) []way {
+	if kills < 100 {
+		return []way{toTheEnd, givenBack, left, cancelled, retried}
+	}
+	return allWays()
+}
+
+// Servers die between any two writes, at every hit, while the cloud does all wrong that it can, in every way of ordering that there is. In the
+// end each run has come to its end, and the cloud has one machine for each that joined and none for any other.
+func TestBootstraps(t *testing.T) {
+	kills, bootstraps, seed := number(t, "KILLS", 24), number(t, "BOOTSTRAPS", 48), seedOf(t)
+	m := newTorment(t, seed, max(3, bootstraps/1500))
+	m.bringPerson()
+	s := m.siege(append(strikes(m.record(waysFor(kills)...)), strike{"waking.woken", 1, toTheEnd}), float64(bootstraps)/float64(kills))
+	for s.kills < kills && !t.Failed() {
+		s.aimAt(min(6, kills-s.kills))
+		s.reap()
+		s.raise()
+		time.Sleep(5 * time.Millisecond)
+	}
+	s.disarm()
+	s.revive()
+	for m.begun() < bootstraps && !t.Failed() {
+		m.begin(m.anyWay())
+	}
+	m.starters.Wait()
+	m.cloudCall(http.MethodDelete, "/v1/_faults", "", nil)
+	j, slowest := m.settle()
+	points, allPoints := s.points()
+	if kills >= 300 && (len(s.met) < len(s.ways) || len(j.faults) < len(m.kinds)) {
+		t.Errorf("%d of %d hits were struck, and %d of %d faults were met", len(s.met), len(s.ways), len(j.faults), len(m.kinds))
+	}
+	harness.Report(t, t.Name(), seed, "points=%d/%d hits=%d/%d kills=%d bootstraps=%d joined=%d failed=%d modes=%d faults=%d/%d said=%d released=%d retried=%d double=%d orphans=%d lost=%d stuck=%d retold=%d slowest=%s",
+		points, allPoints, len(s.met), len(s.ways), s.kills, j.runs, j.joined, j.failed, j.modes, len(j.faults), len(m.kinds), j.said, j.released, j.retried,
+		j.double, j.orphans, j.lost, j.stuck, j.retold, slowest)
+}
+
+// Two servers that die while they order send no more orders of a tenant than it may within an hour, and none of another tenant's is held back.
+func TestOrderLimit(t *testing.T) {
+	const limit, asked = 5, 20
+	seed := seedOf(t)
+	m := newTorment(t, seed, 2, func(r *rig) { r.ordersPerHour, r.timing.ClaimVPS = limit, time.Minute })
+	m.bringPerson()
+	strikes := m.armAll("claiming.intended", "claiming.attempted", "claiming.ordered", "leased", "decided", "waiting")
+	for i := range asked {
+		m.starters.Go(func() {
+			if _, err := m.start(t.Context(), m.accounts[i%4], "", fmt.Sprint("one-of-many-", i)); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	harness.Await(t, "all that may be ordered is, and all others wait", func() bool {
+		m.raise()
+		return m.begunSoFar() == asked && m.unfinished() == asked-limit &&
+			m.count("SELECT count(*) FROM bootstraps WHERE wait_reason = 'ORDER_LIMIT'") == asked-limit
+	})
+	killed := m.killed(strikes)
+	m.disarm()
+	m.revive()
+	if _, err := m.start(t.Context(), m.accounts[4], "", "of-another"); err != nil {
+		t.Fatal(err)
+	}
+	harness.Await(t, "another tenant's order is not held back", func() bool {
+		return m.count("SELECT count(*) FROM bootstraps WHERE status = 'joined' AND tenant_id = ?", m.accounts[4].tenant) == 1
+	})
+	waiting := m.cancelWaiting()
+	j, slowest := m.settle()
+	sold := len(m.sold())
+	if sold != limit+1 || waiting != asked-limit || killed < 2 {
+		t.Errorf("%d orders were sent, and %d runs waited, over %d kills", sold, waiting, killed)
+	}
+	harness.Report(t, t.Name(), seed, "limit=%d asked=%d kills=%d/%d ordered=%d waited=%d double=%d orphans=%d lost=%d stuck=%d slowest=%s",
+		limit, asked, killed, strikes, sold-1, waiting, j.double, j.orphans, j.lost, j.stuck, slowest)
+}
+
+// armAll has a server die at some hits of each of the points, and gives how many deaths that are at most.
+func (m *torment) armAll(points ...string) (strikes int) {
+	var text strings.Builder
+	for _, point := range points {
+		for range 2 {
+			strikes++
+			fmt.Fprintf(&text, "%d kill %d %s\n", strikes, 1+m.random.IntN(4), point)
+		}
+	}
+	m.write("faults/arm", []byte(text.String()))
+	return strikes
+}
+
+func (m *torment) killed(strikes int) (killed int) {
+	for n := range strikes {
+		if _, err := os.Stat(filepath.Join(m.dir, "faults", fmt.Sprint("killed-", n+1))); err == nil {
+			killed++
+		}
+	}
+	return killed
+}
+
+func (m *torment) begunSoFar() int { return m.count("SELECT count(*) FROM bootstraps") }
+
+// cancelWaiting cancels the runs that wait for their tenant's limit, and counts them.
+func (m *torment) cancelWaiting() (waiting int) {
+	var runs []string
+	if err := m.db.NewRaw("SELECT id FROM bootstraps WHERE wait_reason = 'ORDER_LIMIT'").Scan(m.t.Context(), &runs); err != nil {
+		m.t.Fatal(err)
+	}
+	for _, runID := range runs {
+		if err := m.cancel(m.t.Context(), m.accounts[0], runID); err != nil {
+			m.t.Error(err)
+		}
+	}
+	return len(runs)
+}
+
+// raise starts what is dead, and waits for nothing.
+func (r *rig) raise() {
+	for _, p := range r.replicas {
+		if p.Dead() {
+			p.start()
+		}
+	}
 }

@@ -1,90 +1,174 @@
 package torture
 
-import "better/compute/provider/sim/cloud"
+import (
+	"fmt"
+	"slices"
+
+	"better/compute/provider/sim/cloud"
+)
 
 // judgement is what came of it, by the cloud's ledger.
 type judgement struct {
 	runs, joined, failed int
-	double               int // operations with more than one machine
-	orphans              int // machines that are paid for, and belong to no host
+	double               int // operations with more than one order that took effect
+	orphans              int // machines that are paid for, and are no host
 	lost                 int // hosts without their machine
 	stuck                int // runs that are not final
 	retold               int // transitions without exactly one event, and states that a run entered twice
+	modes                int // claim modes that machines were sold in
+	said                 int // orders that a person said what became of
+	released             int // machines that were given back on a person's word
+	retried              int // runs that went on with the machine of another
 	faults               map[string]bool
+}
+
+// sold counts the orders of each operation that took effect, by the cloud's ledger. One that was delivered twice is one that the server sent.
+func (r *rig) sold() map[string]int {
+	sold, seen := map[string]int{}, map[string]bool{}
+	for _, e := range r.ledger() {
+		if e.Kind == cloud.EntryOrder && !seen[e.RequestID] {
+			seen[e.RequestID] = true
+			sold[e.Name]++
+		}
+	}
+	return sold
+}
+
+// kept are the machines that each operation has at the cloud.
+func (r *rig) kept() map[string][]string {
+	kept, operation := map[string][]string{}, map[string]string{}
+	for _, e := range r.ledger() {
+		switch e.Kind {
+		case cloud.EntryOrder:
+			kept[e.Name] = append(kept[e.Name], e.MachineID)
+			operation[e.MachineID] = e.Name
+		case cloud.EntryRelease:
+			name := operation[e.MachineID]
+			kept[name] = slices.DeleteFunc(kept[name], func(id string) bool { return id == e.MachineID })
+		}
+	}
+	return kept
+}
+
+// hosts are the machines that are hosts, and whether they were ordered.
+func (r *rig) hosts() map[string]bool {
+	r.t.Helper()
+	var rows []struct {
+		MachineID string `bun:"machine_id"`
+		Ordered   bool   `bun:"ordered"`
+	}
+	err := r.db.NewRaw(`SELECT h.machine_id, b.offer_id IS NOT NULL AS ordered FROM hosts h JOIN bootstraps b ON b.id = h.bootstrap_id
+		WHERE h.removed_at IS NULL`).Scan(r.t.Context(), &rows)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	hosts := map[string]bool{}
+	for _, row := range rows {
+		hosts[row.MachineID] = row.Ordered
+	}
+	return hosts
+}
+
+// strays are the machines that were ordered and are no host, with the operation of each.
+func (r *rig) strays() map[string]string {
+	r.t.Helper()
+	strays, hosts := map[string]string{}, r.hosts()
+	for operation, machines := range r.kept() {
+		for _, id := range machines {
+			if _, is := hosts[id]; !is {
+				strays[id] = operation
+			}
+		}
+	}
+	return strays
 }
 
 // judge compares the runs with the ledger, and reports each that is wrong.
 func (r *rig) judge() judgement {
 	r.t.Helper()
-	j := judgement{faults: map[string]bool{}}
+	j := judgement{faults: map[string]bool{}, said: int(r.said.Load())}
 	var runs []struct {
-		ID          string  `bun:"id"`
-		Status      string  `bun:"status"`
-		OperationID string  `bun:"operation_id"`
-		OfferID     *string `bun:"offer_id"`
-		Live        bool    `bun:"live"`
-		Told        string  `bun:"told"`
+		ID          string `bun:"id"`
+		Status      string `bun:"status"`
+		OperationID string `bun:"operation_id"`
+		Provider    string `bun:"provider"`
+		Live        bool   `bun:"live"`
+		Told        string `bun:"told"`
 	}
-	err := r.db.NewRaw(`SELECT id, status, operation_id, offer_id, live_account_id IS NOT NULL AS live,
-		concat_ws(' ', step, wait_reason, cleanup, failure->>'reason', last_error, 'attempt', attempt) AS told FROM bootstraps`).Scan(r.t.Context(), &runs)
+	err := r.db.NewRaw(`SELECT b.id, status, operation_id, provider, live_account_id IS NOT NULL AS live,
+		concat_ws(' ', provider, step, wait_reason, cleanup, failure->>'reason', last_error, 'attempt', attempt) AS told
+		FROM bootstraps b JOIN provider_accounts a ON a.id = b.account_id`).Scan(r.t.Context(), &runs)
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	bought, kept := map[string]int{}, map[string]int{}
-	operation := map[string]string{}
-	for _, e := range r.ledger() {
-		switch e.Kind {
-		case cloud.EntryOrder:
-			bought[e.Name]++
-			kept[e.Name]++
-			operation[e.MachineID] = e.Name
-		case cloud.EntryRelease:
-			kept[operation[e.MachineID]]--
-		case cloud.EntryFault:
-			j.faults[e.Fault] = true
-		}
-	}
+	sold, modes := r.sold(), map[string]bool{}
+	told := map[string]string{}
 	for _, run := range runs {
 		j.runs++
-		joined := run.Status == "joined"
 		switch {
 		case run.Live:
 			j.stuck++
 			r.t.Errorf("%s is not final: %s %s", run.ID, run.Status, run.Told)
-		case joined:
+		case run.Status == "joined":
 			j.joined++
 		default:
 			j.failed++
 		}
-		if bought[run.OperationID] > 1 {
+		told[run.OperationID] = fmt.Sprint(run.ID, " ", run.Status, " ", run.Told)
+		if sold[run.OperationID] > 0 {
+			modes[run.Provider] = true
+		}
+	}
+	for operation, times := range sold {
+		if times > 1 {
 			j.double++
-			r.t.Errorf("%s ordered %d machines: %s %s", run.ID, bought[run.OperationID], run.Status, run.Told)
-		}
-		if kept[run.OperationID] > 0 && !joined {
-			j.orphans += kept[run.OperationID]
-			r.t.Errorf("%s has left a machine at the cloud: %s %s", run.ID, run.Status, run.Told)
-		}
-		if kept[run.OperationID] == 0 && joined && run.OfferID != nil {
-			j.lost++
-			r.t.Errorf("%s joined, and the cloud has not its machine any more", run.ID)
-		}
-		delete(kept, run.OperationID)
-	}
-	for name, n := range kept {
-		if n > 0 {
-			j.orphans += n
-			r.t.Errorf("the cloud has %d machines of %s, which no run knows", n, name)
+			r.t.Errorf("%s was ordered %d times: %s", operation, times, told[operation])
 		}
 	}
-	j.retold = r.count(`SELECT count(*) FROM (
-		SELECT bootstrap_id, to_status, count(*) AS times,
-			(SELECT count(*) FROM events e WHERE e.bootstrap_id = t.bootstrap_id AND e.data->'data'->>'to' = t.to_status) AS told
-		FROM bootstrap_transitions t GROUP BY bootstrap_id, to_status) x WHERE times <> 1 OR told <> 1`)
-	if j.retold > 0 {
-		r.t.Errorf("%d transitions were told less or more than once", j.retold)
+	for id, operation := range r.strays() {
+		j.orphans++
+		r.t.Errorf("the cloud has %s of %s, which is no host: %s", id, operation, told[operation])
+	}
+	j.lost = r.judgeHosts()
+	j.modes = len(modes)
+	for _, e := range r.ledger() {
+		if e.Kind == cloud.EntryFault {
+			j.faults[e.Fault] = true
+		}
+	}
+	j.released = r.count("SELECT count(*) FROM orphans WHERE resolved_at IS NOT NULL AND release_asked_at IS NOT NULL")
+	j.retried = r.count("SELECT count(*) FROM bootstraps WHERE retry_of IS NOT NULL")
+	j.retold = r.judgeHistory()
+	return j
+}
+
+// judgeHosts counts the hosts whose machine the cloud has not any more.
+func (r *rig) judgeHosts() (lost int) {
+	there := map[string]bool{}
+	for _, machines := range r.kept() {
+		for _, id := range machines {
+			there[id] = true
+		}
+	}
+	for id, ordered := range r.hosts() {
+		if ordered && !there[id] {
+			lost++
+			r.t.Errorf("%s is a host, and the cloud has it not any more", id)
+		}
 	}
 	if twice := r.count("SELECT count(*) FROM (SELECT FROM hosts GROUP BY bootstrap_id HAVING count(*) > 1) x"); twice > 0 {
 		r.t.Errorf("%d runs made more than one host", twice)
 	}
-	return j
+	return lost
+}
+
+func (r *rig) judgeHistory() (retold int) {
+	retold = r.count(`SELECT count(*) FROM (
+		SELECT bootstrap_id, to_status, count(*) AS times,
+			(SELECT count(*) FROM events e WHERE e.bootstrap_id = t.bootstrap_id AND e.data->'data'->>'to' = t.to_status) AS told
+		FROM bootstrap_transitions t GROUP BY bootstrap_id, to_status) x WHERE times <> 1 OR told <> 1`)
+	if retold > 0 {
+		r.t.Errorf("%d transitions were told less or more than once", retold)
+	}
+	return retold
 }

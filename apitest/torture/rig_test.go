@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -39,7 +40,7 @@ const (
 // timing makes moments of minutes.
 func timing() bootstrap.Timing {
 	return bootstrap.Timing{
-		ClaimVPS: 20 * time.Second, ClaimMetal: 20 * time.Second, Identifying: 15 * time.Second, Preparing: 15 * time.Second,
+		ClaimVPS: 14 * time.Second, ClaimMetal: 14 * time.Second, Identifying: 15 * time.Second, Preparing: 15 * time.Second,
 		Installing: 12 * time.Second, Installed: 20 * time.Second,
 		Lease: lease, Call: 1500 * time.Millisecond, Deliver: 1500 * time.Millisecond,
 		Poll: 50 * time.Millisecond, PollMax: 500 * time.Millisecond, Retry: 100 * time.Millisecond, RetryMax: time.Second,
@@ -51,6 +52,7 @@ func timing() bootstrap.Timing {
 // account is one project of the cloud.
 type account struct {
 	tenant, id, pool string
+	provider         string
 	secret           string // the API token
 	machine          string // that the project has from its beginning
 }
@@ -68,20 +70,26 @@ type rig struct {
 	arrived   atomic.Int64
 	http      *http.Client
 	accounts  []account
-	offer     string
-	armed     int
-	turn      atomic.Int64
-	runs      sync.Map // run id: account
-	server    string   // the program
-	dsn       string   // of the database
-	clocks    []string // by how many seconds the replicas are off
+	providers []string // of the accounts that each tenant has
+	// ordersPerHour is how many orders a tenant may send; zero: as many as it likes.
+	ordersPerHour int
+	timing        bootstrap.Timing
+	offer         string
+	armed         int
+	said          atomic.Int64 // orders that a person said what became of
+	turn          atomic.Int64
+	runs          sync.Map // run id: account
+	server        string   // the program
+	dsn           string   // of the database
+	clocks        []string // by how many seconds the replicas are off
 }
 
-// newRig starts everything. Each of the tenants has two accounts and a pool.
+// newRig starts everything. Each of the tenants has a pool and, unless that is changed, two accounts.
 func newRig(t testing.TB, tenants, replicas int, change ...func(*rig)) *rig {
 	t.Helper()
 	r := &rig{
-		t: t, dir: t.TempDir(), http: &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{MaxIdleConnsPerHost: 64}},
+		t: t, dir: t.TempDir(), timing: timing(), providers: []string{"sim", "sim"},
+		http: &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{MaxIdleConnsPerHost: 64}},
 	}
 	r.server = programs.Program(t, "compute-api")
 	for _, fn := range change {
@@ -103,7 +111,7 @@ func newRig(t testing.TB, tenants, replicas int, change ...func(*rig)) *rig {
 		}
 	})
 	t.Cleanup(r.http.CloseIdleConnections)
-	r.write("faults/timing", mustJSON(t, timing()))
+	r.write("faults/timing", mustJSON(t, r.timing))
 	r.startCloud()
 	r.makeAccounts(tenants)
 	r.front = harness.FreeAddress(t, "127.0.0.1")
@@ -190,10 +198,10 @@ func (r *rig) makeAccounts(tenants int) {
 	for t := range tenants {
 		tenant, pool := fmt.Sprint("tenant-", t), id.New("pool")
 		r.exec("INSERT INTO pools (id, tenant_id, name, class, agent) VALUES (?, ?, 'hosts', 'vps-host', 'bcd')", pool, tenant)
-		for i := range 2 {
-			a := account{tenant: tenant, id: id.New("pacct"), pool: pool, secret: fmt.Sprintf("project-%d-%d", t, i)}
-			r.exec("INSERT INTO provider_accounts (id, tenant_id, provider, name, config, created_by) VALUES (?, ?, 'sim', ?, ?, 'test')",
-				a.id, tenant, fmt.Sprint("account-", i), fmt.Sprintf(`{"apiToken":"env://PROJECT_%d_%d"}`, t, i))
+		for i, provider := range r.providers {
+			a := account{tenant: tenant, id: id.New("pacct"), pool: pool, provider: provider, secret: fmt.Sprintf("project-%d-%d", t, i)}
+			r.exec("INSERT INTO provider_accounts (id, tenant_id, provider, name, config, created_by) VALUES (?, ?, ?, ?, ?, 'test')",
+				a.id, tenant, provider, fmt.Sprint("account-", i), fmt.Sprintf(`{"apiToken":"env://PROJECT_%d"}`, len(r.accounts)))
 			r.accounts = append(r.accounts, a)
 		}
 	}
@@ -201,7 +209,7 @@ func (r *rig) makeAccounts(tenants int) {
 
 func (r *rig) variables() (names, settings []string) {
 	for i := range r.accounts {
-		name := fmt.Sprintf("PROJECT_%d_%d", i/2, i%2)
+		name := fmt.Sprint("PROJECT_", i)
 		names, settings = append(names, name), append(settings, name+"="+r.accounts[i].secret)
 	}
 	return names, settings
@@ -384,9 +392,13 @@ func (r *rig) newReplica(i int) *replica {
 		name: name, listen: harness.FreeAddress(r.t, "127.0.0.1"), agent: harness.FreeAddress(r.t, "127.0.0.1"), r: r,
 		env: append(env, "COMPUTE_FAULTS="+filepath.Join(r.dir, "faults")),
 	}
+	providers := []any{}
+	for _, name := range slices.Compact(slices.Sorted(slices.Values(r.providers))) {
+		providers = append(providers, map[string]any{"name": name, "endpoint": r.cloudURL})
+	}
 	p.config = map[string]any{
 		"listen": p.listen, "stateDir": filepath.Join(r.dir, name), "database": map[string]any{"maxConns": 12},
-		"providers": []any{map[string]any{"name": "sim", "endpoint": r.cloudURL}},
+		"providers": providers,
 		"secrets":   map[string]any{"env": map[string]any{"allow": names}},
 		"bootstrap": r.bootstrapSettings(),
 		"pki":       map[string]any{"dir": filepath.Join(r.dir, "pki")},
@@ -413,9 +425,9 @@ func (r *rig) newReplica(i int) *replica {
 
 func (r *rig) bootstrapSettings() map[string]any {
 	return map[string]any{
-		"ordersPerHour": 0, "agentURL": "https://" + r.front, "agentBinaries": programs.Dir(r.t), "trustDomain": "torture.test",
+		"ordersPerHour": r.ordersPerHour, "agentURL": "https://" + r.front, "agentBinaries": programs.Dir(r.t), "trustDomain": "torture.test",
 		"limits": map[string]any{ // as in timing: calls of the API need them too
-			"claimVPS": "20s", "claimMetal": "20s", "identifying": "15s", "preparing": "15s", "installing": "12s", "installed": "20s",
+			"claimVPS": "14s", "claimMetal": "14s", "identifying": "15s", "preparing": "15s", "installing": "12s", "installed": "20s",
 		},
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 
 	"better/compute/bootstrap"
@@ -18,10 +19,10 @@ import (
 // faultsVariable names the directory through which a torture test speaks to the servers that it runs. In it are
 //
 //	timing   the Timing of bootstraps as JSON, so that what takes minutes takes moments
-//	arm      what is to happen next: "<number> <kill|stop|record> <hit> <point>"
+//	arm      what is to happen next, a line for each: "<number> <kill|stop|record> <hit> <point>"
 //	hits-N   a byte for each time that the point of arm number N was reached, in any of the processes
 //	points   with record: a line for each point that was passed
-//	stopped-N  the id of the process that stopped
+//	stopped-N  the id of the process that stopped; killed-N of the one that was killed
 const faultsVariable = "COMPUTE_FAULTS"
 
 // rig makes moments of minutes, and the services end, or stop, their own process at the points that the test names.
@@ -53,9 +54,15 @@ func reach(dir, point string) {
 		return
 	}
 	must(err)
+	for line := range strings.Lines(string(text)) {
+		reachArmed(dir, line, point)
+	}
+}
+
+func reachArmed(dir, line, point string) {
 	var number, hit int64
 	var action, at string
-	_, err = fmt.Sscanf(string(text), "%d %s %d %s", &number, &action, &hit, &at)
+	_, err := fmt.Sscanf(line, "%d %s %d %s", &number, &action, &hit, &at)
 	must(err)
 	if action == "record" {
 		appendTo(filepath.Join(dir, "points"), point+"\n")
@@ -69,6 +76,7 @@ func reach(dir, point string) {
 		must(syscall.Kill(os.Getpid(), syscall.SIGSTOP))
 		return
 	}
+	must(os.WriteFile(filepath.Join(dir, fmt.Sprint("killed-", number)), fmt.Append(nil, os.Getpid()), 0o600))
 	must(syscall.Kill(os.Getpid(), syscall.SIGKILL))
 	select {} // nothing after the point runs
 }

@@ -34,19 +34,20 @@ type Options struct {
 type way struct {
 	provider, displayName string
 	path                  string // before the API's own
+	listLag               time.Duration
 }
 
 func wayOf(m model.ClaimMode) way {
 	switch m {
 	case model.ClaimUniqueName:
-		return way{"sim-name", "Simulated cloud, orders by unique name", "/name"}
+		return way{"sim-name", "Simulated cloud, orders by unique name", "/name", 2 * time.Second}
 	case model.ClaimLabel:
-		return way{"sim-label", "Simulated cloud, orders by label", "/label"}
+		return way{"sim-label", "Simulated cloud, orders by label", "/label", 2 * time.Second}
 	case model.ClaimNone:
-		return way{"sim-none", "Simulated cloud, orders that are not looked up", "/none"}
+		return way{"sim-none", "Simulated cloud, orders that are not looked up", "/none", 2 * time.Second}
 	case model.ClaimToken, model.ClaimLocal:
 	}
-	return way{"sim", "Simulated cloud", ""}
+	return way{"sim", "Simulated cloud", "", 5 * time.Second}
 }
 
 // Driver speaks to the simulated cloud.
@@ -69,7 +70,7 @@ func New(options Options) *Driver {
 			Offers: true, Machines: true, Order: true, Bootstrap: true, Release: true, Prices: true, LiveStock: true,
 			ClaimMode: options.ClaimMode,
 		},
-		ListLag: 5 * time.Second,
+		ListLag: way.listLag,
 		Typical: map[model.MachineKind]time.Duration{model.VPS: 15 * time.Second, model.Metal: 15 * time.Second},
 		Wipes:   []string{"Everything on the machine: the cloud gives it a fresh disk."},
 		About: provider.About{

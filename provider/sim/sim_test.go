@@ -273,6 +273,7 @@ func TestEveryFaultOfAnOrder(t *testing.T) {
 		cloud.FaultOfferGone:     {provider.OfferGone, 0},
 		cloud.FaultLateListing:   {"", 1},
 		cloud.FaultLostLabel:     {"", 1},
+		cloud.FaultLostOrder:     {provider.UnknownOutcome, 1},
 	} {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()

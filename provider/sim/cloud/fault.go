@@ -39,7 +39,8 @@ const (
 	FaultOutOfStock    = "out_of_stock"
 	FaultOfferGone     = "offer_gone"
 	FaultLateListing   = "late_listing"  // an order: the machine is missing from lists for Delay
-	FaultLostLabel     = "lost_label"    // an order: the machine comes without its labels
+	FaultLostLabel     = "lost_label"    // an order: the machine comes without its labels; where there are none, under another name
+	FaultLostOrder     = "lost_order"    // an order: the same, and the connection is reset after
 	FaultNeverReady    = "never_ready"   // an order: the machine stays pending
 	FaultInstallFails  = "install_fails" // an install: ends with exit code 1
 	FaultInstallHangs  = "install_hangs" // an install: never ends
@@ -64,7 +65,7 @@ var refusals = map[string]*apiError{
 var faultKinds = []string{
 	FaultHang, FaultHangAfter, FaultReset, FaultResetAfter, Fault500After, FaultSlowBody, FaultDuplicate, FaultHalfJSON, FaultHTML,
 	FaultWrongID, FaultExtraFields, FaultClockOff, FaultEmptyLastPage, FaultRepeatedPage, FaultLateListing, FaultLostLabel,
-	FaultNeverReady, FaultInstallFails, FaultInstallHangs,
+	FaultLostOrder, FaultNeverReady, FaultInstallFails, FaultInstallHangs,
 }
 
 // Fault is one rule of the fault script: it spoils Count requests that match, from the Nth matching one on.
@@ -187,7 +188,7 @@ func (c *Cloud) after(w http.ResponseWriter, call *call, status int, body []byte
 	switch f := call.fault; f.kind() {
 	case FaultHangAfter:
 		c.hang(call)
-	case FaultResetAfter:
+	case FaultResetAfter, FaultLostOrder:
 		reset(w)
 	case Fault500After:
 		call.write(w, http.StatusInternalServerError, refusals[Fault500Before].body(call.requestID))

@@ -308,8 +308,11 @@ func (c *Cloud) sell(offer Offer, r orderRequest, call *call) *machine {
 	switch f := call.fault; f.kind() {
 	case FaultLateListing:
 		o.ListedAt = o.ListedAt.Add(f.delay(2 * time.Second))
-	case FaultLostLabel:
+	case FaultLostLabel, FaultLostOrder:
 		o.Machine.Labels = map[string]string{}
+		if call.way == ByNone {
+			o.Machine.Name = "machine-" + strings.TrimPrefix(m.ID, "m-")
+		}
 	case FaultNeverReady:
 		o.ReadyAt = time.Time{}
 	}

@@ -1,0 +1,119 @@
+package torture
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"time"
+)
+
+// bringPerson has a person there until the runs have settled.
+func (m *torment) bringPerson() {
+	ctx, leave := context.WithCancel(m.t.Context())
+	m.leave = leave
+	m.t.Cleanup(leave)
+	m.wait.Go(func() {
+		for ctx.Err() == nil {
+			select {
+			case <-ctx.Done():
+			case <-time.After(300 * time.Millisecond):
+			}
+			m.checkAccounts(ctx)
+			m.resolveClaims(ctx)
+			m.releaseOrphans(ctx)
+		}
+	})
+}
+
+// say makes a call as the person, who repeats himself when it fails.
+func say(ctx context.Context, r *rig, mutation, input string, values map[string]any) bool {
+	asked, stop := context.WithTimeout(ctx, 5*time.Second)
+	defer stop()
+	_, err := ask[struct {
+		Typename string `json:"__typename"`
+	}](asked, r, mutation, input, "{ __typename }", values)
+	return err == nil
+}
+
+// checkAccounts has the credentials of an account checked once they work again.
+func (m *torment) checkAccounts(ctx context.Context) {
+	var waiting []string
+	err := m.db.NewRaw(`SELECT DISTINCT account_id FROM bootstraps WHERE live_account_id IS NOT NULL AND wait_reason = 'CREDENTIALS_REJECTED'
+		AND (status = 'failed' OR next_at > now() + interval '1 second')
+		UNION SELECT account_id FROM orphans JOIN provider_accounts p ON p.id = account_id
+			WHERE resolved_at IS NULL AND release_asked_at IS NOT NULL AND p.refused_stamp IS NOT NULL`).Scan(ctx, &waiting)
+	if err != nil {
+		return
+	}
+	for _, id := range waiting {
+		a := m.accounts[slices.IndexFunc(m.accounts, func(a account) bool { return a.id == id })]
+		say(ctx, m.rig, "checkProviderAccount", "CheckProviderAccountInput", map[string]any{"tenantId": a.tenant, "accountId": id})
+	}
+}
+
+// uncertain is a run that asks what became of its order.
+type uncertain struct {
+	ID          string `bun:"id"`
+	AccountID   string `bun:"account_id"`
+	OperationID string `bun:"operation_id"`
+	Refused     bool   `bun:"refused"` // a person named the machine, and it could not be given back
+}
+
+// resolveClaims says what became of the orders that servers do not know of, as the provider's own books have it. Where a server may not give a
+// machine back the person does, at the provider.
+func (m *torment) resolveClaims(ctx context.Context) {
+	var asking []uncertain
+	err := m.db.NewRaw(`SELECT id, account_id, operation_id, cleanup = 'blocked' AND coalesce(claim_resolution, '') = 'machine' AS refused FROM bootstraps
+		WHERE live_account_id IS NOT NULL AND wait_reason = 'CLAIM_UNCERTAIN' AND coalesce(order_attempt_at < now() - interval '3 seconds', true)`).Scan(ctx, &asking)
+	if err != nil || len(asking) == 0 {
+		return
+	}
+	kept := m.kept()
+	for _, run := range asking {
+		a := m.accounts[slices.IndexFunc(m.accounts, func(a account) bool { return a.id == run.AccountID })]
+		machines := kept[run.OperationID]
+		if run.Refused {
+			for _, id := range machines {
+				m.giveBack(ctx, a, id)
+			}
+			machines = nil
+		}
+		values := map[string]any{"tenantId": a.tenant, "bootstrapId": run.ID}
+		if len(machines) > 0 {
+			values["machineId"] = machines[0]
+		} else {
+			values["nothingOrdered"] = true
+		}
+		if say(ctx, m.rig, "resolveClaim", "ResolveClaimInput", values) {
+			m.said.Add(1)
+		}
+	}
+}
+
+// giveBack is what a person does at the provider's console.
+func (m *torment) giveBack(ctx context.Context, a account, machineID string) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodDelete, m.cloudURL+"/v1/machines/"+machineID, nil)
+	if err != nil {
+		return
+	}
+	req.Header.Set("Authorization", "Bearer "+a.secret)
+	if res, err := m.http.Do(req); err == nil {
+		_ = res.Body.Close()
+	}
+}
+
+// releaseOrphans gives back whatever is shown as without an owner, and believes that.
+func (m *torment) releaseOrphans(ctx context.Context) {
+	var open []struct {
+		ID        string `bun:"id"`
+		TenantID  string `bun:"tenant_id"`
+		MachineID string `bun:"machine_id"`
+	}
+	err := m.db.NewRaw("SELECT id, tenant_id, machine_id FROM orphans WHERE kind = 'not-ours' AND resolved_at IS NULL AND release_asked_at IS NULL").Scan(ctx, &open)
+	if err != nil {
+		return
+	}
+	for _, o := range open {
+		say(ctx, m.rig, "releaseMachine", "ReleaseMachineInput", map[string]any{"tenantId": o.TenantID, "orphanId": o.ID, "machineId": o.MachineID})
+	}
+}
