@@ -2,6 +2,7 @@ package rest
 
 import (
 	"encoding/json"
+	"maps"
 	"math"
 	"reflect"
 	"slices"
@@ -44,6 +45,9 @@ func merge(types, form problem.Issues) problem.Issues {
 	return all
 }
 
+// maxIssues is how many fields that are wrong one answer lists.
+const maxIssues = 100
+
 // fill sets the struct's fields from the members of the object.
 func fill(target reflect.Value, object map[string]any, prefix string, issues *problem.Issues) {
 	fields := map[string]reflect.Value{}
@@ -51,8 +55,13 @@ func fill(target reflect.Value, object map[string]any, prefix string, issues *pr
 		name, _, _ := strings.Cut(target.Type().Field(i).Tag.Get("json"), ",")
 		fields[name] = target.Field(i)
 	}
-	for name, v := range object {
+	for _, name := range slices.Sorted(maps.Keys(object)) {
+		v := object[name]
 		field, known := fields[name]
+		if len(*issues) >= maxIssues {
+			issues.Add("", "breaks more rules than these %d", maxIssues)
+			return
+		}
 		if !known {
 			issues.Add(prefix+name, "is not a field of this method")
 			continue

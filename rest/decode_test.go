@@ -1,6 +1,8 @@
 package rest
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -34,6 +36,18 @@ func TestDecodeKeepsAConfigAsItIs(t *testing.T) {
 	in, _, err := decode[model.CreateProviderAccountInput]([]byte(`{"config":null}`))
 	if err != nil || in.Config != nil {
 		t.Errorf("a null config became %q, %v", in.Config, err)
+	}
+}
+
+func TestDecodeListsAHundredFields(t *testing.T) {
+	t.Parallel()
+	members := make([]string, 4_000)
+	for i := range members {
+		members[i] = fmt.Sprintf(`"%d":0`, i)
+	}
+	_, issues, err := decode[provideraccount.ListInput]([]byte("{" + strings.Join(members, ",") + "}"))
+	if err != nil || len(issues) != maxIssues+1 {
+		t.Errorf("%d issues, %v", len(issues), err)
 	}
 }
 

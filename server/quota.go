@@ -14,6 +14,7 @@ import (
 
 	"better/compute/authz"
 	"better/compute/internal/problem"
+	"better/compute/internal/strictjson"
 	"better/compute/model"
 )
 
@@ -215,27 +216,12 @@ func idText(v any) string {
 	return text
 }
 
-// tenantsOfBody lists the tenant that the body of a REST call names; its other members are passed over. What is wrong with the body is for the method
-// to say.
+// tenantsOfBody lists the tenant that the body of a REST call names. What is wrong with the body is for the method to say.
 func tenantsOfBody(body []byte) []string {
-	d := json.NewDecoder(bytes.NewReader(body))
-	if token, _ := d.Token(); token != json.Delim('{') {
+	var tenant string
+	err := json.NewDecoder(bytes.NewReader(strictjson.Member(body, "tenantId"))).Decode(&tenant)
+	if err != nil || tenant == "" || len(tenant) > longestTenant {
 		return nil
 	}
-	for d.More() {
-		name, err := d.Token()
-		var value json.RawMessage
-		if err != nil || d.Decode(&value) != nil {
-			return nil
-		}
-		var tenant string
-		if name != "tenantId" || json.Unmarshal(value, &tenant) != nil {
-			continue
-		}
-		if tenant == "" || len(tenant) > longestTenant {
-			return nil
-		}
-		return []string{tenant}
-	}
-	return nil
+	return []string{tenant}
 }

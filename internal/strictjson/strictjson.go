@@ -95,6 +95,29 @@ func ShapeOf(data []byte) Shape {
 	return shape
 }
 
+// Member is the text of an object's member, by a name without escapes, as far as one look at each byte tells it: the first such, and nil for none.
+// What it gives may be no JSON.
+func Member(data []byte, name string) []byte {
+	depth := 0
+	for i := 0; i < len(data); i++ {
+		switch data[i] {
+		case '[', '{':
+			depth++
+		case ']', '}':
+			depth--
+		case '"':
+			end := endOfString(data, i)
+			if depth == 1 && string(data[i+1:min(end, len(data))]) == name {
+				if value, ok := bytes.CutPrefix(bytes.TrimLeft(data[min(end+1, len(data)):], " \t\r\n"), []byte(":")); ok {
+					return bytes.TrimLeft(value, " \t\r\n")
+				}
+			}
+			i = end
+		}
+	}
+	return nil
+}
+
 // endOfString is where the string ends that begins at i.
 func endOfString(data []byte, i int) int {
 	for i++; i < len(data) && data[i] != '"'; i++ {

@@ -76,3 +76,15 @@ func TestParseBoundsTheValues(t *testing.T) {
 		t.Errorf("one more: %v", err)
 	}
 }
+
+func TestMember(t *testing.T) {
+	t.Parallel()
+	for in, want := range map[string]string{
+		`{"b":1,"a": "x"}`: `"x"}`, `{"a" :7}`: `7}`, `{"b":{"a":1},"c":["a",{"a":2}]}`: ``, `{"b":"a","a":"\"","c":0}`: `"\"","c":0}`,
+		`["a",1]`: ``, `{"a"`: ``, `{"a":`: ``, `{"a`: ``, `{"x\"a":1,"\\":2,"a":3}`: `3}`, ``: ``,
+	} {
+		if got := string(Member([]byte(in), "a")); got != want {
+			t.Errorf("%s: %q", in, got)
+		}
+	}
+}
