@@ -32,10 +32,7 @@ func TestRaces(t *testing.T) {
 	// No run may end, and give the machine back, while others still ask; nor fail, since a tenant whose runs fail to reach a machine has no time
 	// to itself with the next.
 	r.killCloud()
-	r.startAnew(func(config map[string]any) {
-		limits := config["bootstrap"].(map[string]any)["limits"].(map[string]any) //nolint:forcetypeassert // there is no other
-		limits["identifying"] = "1h"
-	})
+	r.startAnew(func(*replica) {})
 	for _, a := range r.accounts {
 		r.exec(`UPDATE provider_accounts SET config = '{"apiToken":"env://PROJECT_0_0"}' WHERE id = ?`, a.id)
 	}
@@ -118,11 +115,14 @@ func sameByName(res *http.Response) error {
 	return nil
 }
 
-// startAnew starts the servers with other settings.
-func (r *rig) startAnew(change func(config map[string]any)) {
+// startAnew starts the servers with other settings, and gives runs all the time that they want.
+func (r *rig) startAnew(change func(*replica)) {
 	r.t.Helper()
+	patient := timing()
+	patient.Identifying, patient.Installing = time.Hour, time.Hour
+	r.write("faults/timing", mustJSON(r.t, patient))
 	for _, p := range r.replicas {
-		change(p.config)
+		change(p)
 		p.Kill()
 		p.start()
 	}
@@ -146,13 +146,8 @@ func (r *rig) order(a account, name string) (machineID string) {
 func TestRacesByOtherNames(t *testing.T) {
 	races := number(t, "RACES", 20)
 	r := newRig(t, 2, 2)
-	patient := timing()
-	patient.Installing = time.Hour
-	r.write("faults/timing", mustJSON(t, patient))
 	between := r.namesakes()
-	r.startAnew(func(config map[string]any) {
-		config["providers"] = []any{map[string]any{"name": "sim", "endpoint": between}}
-	})
+	r.startAnew(func(p *replica) { p.config["providers"] = []any{map[string]any{"name": "sim", "endpoint": between}} })
 	const abreast = 10
 	won, inUse, told := 0, 0, 0
 	for first := 0; first < races && !t.Failed(); first += abreast {
