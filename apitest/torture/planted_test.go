@@ -8,6 +8,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -22,10 +24,33 @@ type bug struct {
 	old, new string // the old text stands in the file once
 	pkg      string
 	test     string // the tests that may find it, as go test -run takes them
+	figure   string // of a torture: what must be more than zero in the line that it prints
+	sample   bool   // a plain run plants it too
+}
+
+// torturedBy is the bug as the torture has to find it: by the figure that the cloud's ledger gives.
+func (b bug) torturedBy(figure string) bug {
+	b.name, b.pkg, b.test, b.figure, b.sample = b.name+": "+figure, "./apitest/torture", "TestBootstraps", figure, false
+	return b
 }
 
 // bugs are planted one at a time into a copy of the sources, so that the code itself knows nothing of them.
 func bugs() []bug {
+	return slices.Concat(orderBugs(), otherBugs())
+}
+
+// orderBugs are those that cost money. Each is sought by a test of its own and by the torture.
+func orderBugs() (all []bug) {
+	for figure, b := range map[string][]bug{"double": doubling(), "orphans": losing()} {
+		for _, b := range b {
+			all = append(all, b, b.torturedBy(figure))
+		}
+	}
+	slices.SortFunc(all, func(a, b bug) int { return strings.Compare(a.name, b.name) })
+	return all
+}
+
+func doubling() []bug {
 	return []bug{
 		{
 			name: "order before intent", file: "bootstrap/orders.go", pkg: "./bootstrap", test: "TestOrderIsWrittenDownBeforeItIsSent",
@@ -39,12 +64,7 @@ func bugs() []bug {
 `,
 		},
 		{
-			name: "skip the epoch", file: "bootstrap/store.go", pkg: "./bootstrap", test: "TestStoppedWorkerInTheSameState",
-			old: `.Where("lease_epoch = ?", r.LeaseEpoch).Where("status = ?", r.Status)`,
-			new: `.Where("status = ?", r.Status)`,
-		},
-		{
-			name: "order again on doubt", file: "bootstrap/claim.go", pkg: "./bootstrap", test: "TestLabelIsLookedForAsLongAsListsLag|TestOrderAnswers",
+			name: "order again on doubt", sample: true, file: "bootstrap/claim.go", pkg: "./bootstrap", test: "TestLabelIsLookedForAsLongAsListsLag|TestOrderAnswers",
 			old: `	case model.ClaimLabel, model.ClaimNone:
 	}
 	return false`,
@@ -53,18 +73,43 @@ func bugs() []bug {
 	return true`,
 		},
 		{
-			name: "order without looking at the clock", file: "bootstrap/claim.go", pkg: "./bootstrap", test: "TestNoOrderAfterTheLease",
-			old: `	r.fault("claiming.attempted")
-	if !w.lease.valid() {`,
-			new: `	r.fault("claiming.attempted")
-	if false {`,
-		},
-		{
 			name: "no is what a lost answer means", file: "bootstrap/claim.go", pkg: "./bootstrap", test: "TestOrderAnswers|TestRefusalAfterUnknownOutcome",
 			old: `	case provider.UnknownOutcome, provider.Timeout, provider.InvalidResponse:
 		return true`,
 			new: `	case provider.UnknownOutcome, provider.Timeout, provider.InvalidResponse:
 		return false`,
+		},
+	}
+}
+
+func losing() []bug {
+	return []bug{
+		{
+			name: "what is not shown was not ordered", file: "bootstrap/cleanup.go", pkg: "./bootstrap", test: "TestAcknowledgedOrderIsNeverGivenUpUnseen|TestCancelWhileUncertain",
+			old: `	if w.repeatable() && !acknowledged {
+		return cleaned(model.CleanupReleased)
+	}`,
+			new: `	if w.repeatable() || acknowledged || !acknowledged {
+		return cleaned(model.CleanupReleased)
+	}`,
+		},
+	}
+}
+
+func otherBugs() []bug {
+	return []bug{
+		{
+			name: "skip the epoch", file: "bootstrap/store.go", pkg: "./bootstrap", test: "TestStoppedWorkerInTheSameState",
+			old: `.Where("lease_epoch = ?", r.LeaseEpoch).Where("status = ?", r.Status)`,
+			new: `.Where("status = ?", r.Status)`,
+		},
+		{
+			name: "order without asking whether the lease is held", file: "bootstrap/claim.go", pkg: "./bootstrap",
+			test: "TestNoOrderAfterTheLease|TestNothingIsDoneUnderALeaseThatTheDatabaseHasEnded",
+			old: `	r.fault("claiming.attempted")
+	if err := w.lease.confirm(ctx, r.DB.DB, w.run); err != nil {`,
+			new: `	r.fault("claiming.attempted")
+	if err := error(nil); err != nil {`,
 		},
 		{
 			name: "believe a list that lags", file: "bootstrap/cleanup.go", pkg: "./bootstrap", test: "TestReleaseIsSoughtAsLongAsListsLag",
@@ -81,11 +126,8 @@ func bugs() []bug {
 			old: `			if err := w.queue.wake(ctx, tx, id); err != nil {
 				return err
 			}
-		}
-		found = len(ids)`,
-			new: `			_ = id
-		}
-		found = len(ids)`,
+			w.reconciler.fault("waking.woken")`,
+			new: `			_ = id`,
 		},
 		{
 			name: "wait by one's own clock", file: "bootstrap/clock.go", pkg: "./bootstrap", test: "TestWorkerWithAWrongClock",
@@ -143,7 +185,7 @@ func bugs() []bug {
 			new: `		WHERE h.id = ? AND h.tenant_id = ? AND c.host_id = h.id AND c.serial = ?`,
 		},
 		{
-			name: "naive cursor", file: "internal/event/hub.go", pkg: "./internal/event", test: "TestSubscriptionSeesEveryCommittedEventOnceAndInOrder",
+			name: "naive cursor", sample: true, file: "internal/event/hub.go", pkg: "./internal/event", test: "TestSubscriptionSeesEveryCommittedEventOnceAndInOrder",
 			old: ` AND e.xid < pg_snapshot_xmin(pg_current_snapshot())`,
 			new: ``,
 		},
@@ -153,7 +195,7 @@ func bugs() []bug {
 			new: `if !hmac.Equal(tag, tag) {`,
 		},
 		{
-			name: "ids of parts that run together", file: "internal/id/id.go", pkg: "./internal/id", test: "TestDeriveKeepsPartsApart",
+			name: "ids of parts that run together", sample: true, file: "internal/id/id.go", pkg: "./internal/id", test: "TestDeriveKeepsPartsApart",
 			old: `		h.Write(n[:])
 `,
 			new: ``,
@@ -186,24 +228,20 @@ func bugs() []bug {
 	}
 }
 
-// The suite finds what is planted: all of it, or the bugs whose names PLANTED has a part of. Without it only that each bug still has its place
-// is looked at.
+// The suite finds what is planted: all of it, or the bugs whose names PLANTED has a part of. Without it a few are sought, and of the others only
+// that each still has its place is looked at.
 func TestPlanted(t *testing.T) {
 	wanted := os.Getenv("PLANTED")
-	if wanted == "" {
-		for _, b := range bugs() {
+	planted, caught := 0, 0
+	for _, b := range bugs() {
+		if !b.wanted(wanted) {
 			if _, err := b.plant(t.TempDir()); err != nil {
 				t.Errorf("%s: %v", b.name, err)
 			}
-		}
-		return
-	}
-	planted, caught := 0, 0
-	for _, b := range bugs() {
-		if wanted != "all" && !strings.Contains(b.name, wanted) {
 			continue
 		}
 		planted++
+		began := time.Now()
 		found, err := b.sought(t)
 		switch {
 		case err != nil:
@@ -213,9 +251,16 @@ func TestPlanted(t *testing.T) {
 		default:
 			caught++
 		}
-		fmt.Printf("  %-36s %s\n", b.name, found)
+		fmt.Printf("  %-44s %-50s %s\n", b.name, found, time.Since(began).Round(time.Second))
 	}
 	harness.Report(t, t.Name(), 0, "planted=%d caught=%d", planted, caught)
+}
+
+func (b bug) wanted(part string) bool {
+	if part == "" {
+		return b.sample
+	}
+	return part == "all" || strings.Contains(b.name, part)
 }
 
 // plant writes the source with the bug and an overlay that puts it in the place of the real one.
@@ -249,18 +294,18 @@ func (b bug) sought(t *testing.T) (found string, err error) {
 	if err != nil {
 		return "", err
 	}
-	ctx, stop := context.WithTimeout(t.Context(), 5*time.Minute)
+	ctx, stop := context.WithTimeout(t.Context(), 8*time.Minute)
 	defer stop()
-	cmd := exec.CommandContext(ctx, "go", "test", "-overlay", overlay, "-count=1", "-run", "^("+b.test+")$", b.pkg)
+	cmd := exec.CommandContext(ctx, "go", "test", "-count=1", "-v", "-run", "^("+b.test+")$", b.pkg)
 	cmd.Dir = "../.."
+	// By the environment, so that it counts for the servers that the tests build too.
+	cmd.Env = append(os.Environ(), "GOFLAGS=-overlay="+overlay, "KILLS=2", "BOOTSTRAPS=60", "SEED=1", "PLANTED=")
 	out, err := cmd.CombinedOutput()
 	if ctx.Err() != nil {
 		return "", ctx.Err()
 	}
-	for line := range strings.Lines(string(out)) {
-		if name, failed := strings.CutPrefix(line, "--- FAIL: "); failed {
-			return strings.Fields(name)[0], nil
-		}
+	if found := b.foundIn(string(out)); found != "" {
+		return found, nil
 	}
 	if err != nil {
 		return "", fmt.Errorf("the tests did not run: %w\n%s", err, out)
@@ -269,4 +314,17 @@ func (b bug) sought(t *testing.T) (found string, err error) {
 		return "", fmt.Errorf("there is no test %s", b.test)
 	}
 	return "", nil
+}
+
+// foundIn names a test that failed, or gives the figure of a torture that is not zero; empty when there is none.
+func (b bug) foundIn(out string) string {
+	if b.figure != "" {
+		return regexp.MustCompile(`\b` + b.figure + `=[1-9]\d*`).FindString(out)
+	}
+	for line := range strings.Lines(out) {
+		if name, failed := strings.CutPrefix(line, "--- FAIL: "); failed {
+			return strings.Fields(name)[0]
+		}
+	}
+	return ""
 }
