@@ -247,6 +247,8 @@ export type DefineRoleInput = {
 export type DeleteProviderAccountInput = {
   /** The account's id. */
   accountId: string;
+  /** True: open orphans of the account are no blockers. Their machines stay at the provider and cost on, and nothing here tells of them any more. */
+  forgetOrphans?: boolean | null | undefined;
   /** The tenant that owns it. */
   tenantId: string;
 };
