@@ -1,6 +1,6 @@
 // What administrators do: roles, pools, what is left over, and the log of it all.
 
-import { accessible, bootstrap, call, connect, expect, faults, pool, signIn, statusOf, test, tokenOf } from './rig';
+import { accessible, bootstrap, call, connect, expect, faults, pool, signIn, statusOf, test, tokenOf, writeSecret } from './rig';
 
 let tenant = '';
 
@@ -75,6 +75,62 @@ test('a token is made, shown once and revoked', async ({ page }) => {
   await page.getByRole('button', { name: 'Revoke robot' }).click();
   await dialog.getByRole('button', { name: 'Revoke' }).click();
   await expect(page.getByRole('row', { name: /robot/ })).toContainText('Revoked');
+});
+
+test('who works for two tenants switches between them', async ({ page }) => {
+  const other = `other-${tenant}`;
+  const token = await tokenOf(tenant, 'both', 'tenant-admin');
+  await call('mutation($in: GrantRoleInput!) { grantRole(input: $in) { roleBinding { subject } } }', {
+    in: { subject: `service:${tenant}/both`, role: 'provider-viewer', object: `compute-tenant/${other}` },
+  });
+  await signIn(page, '/', token);
+  await page.getByRole('link', { name: tenant, exact: true }).click();
+  await expect(page.getByRole('link', { name: 'Audit' })).toBeVisible();
+  await page.getByRole('button', { name: `Tenant ${tenant}, switch` }).click();
+  await page.getByRole('menuitem', { name: other }).click();
+  await expect(page).toHaveURL(new RegExp(`/t/${other}/`));
+  await expect(page.getByRole('button', { name: `Tenant ${other}, switch` })).toBeVisible();
+  await expect(page.getByRole('link', { name: 'Audit' })).toHaveCount(0); // other rights there
+});
+
+test('a secret is written, replaced and deleted, and never shown', async ({ page }) => {
+  await signIn(page, `/t/${tenant}/secrets`);
+  const dialog = page.getByRole('dialog');
+  for (const [button, action] of [
+    ['Write a secret', 'Write'],
+    ['Replace mine', 'Write'],
+  ] as const) {
+    await page.getByRole('button', { name: button }).click();
+    if (button === 'Write a secret') await dialog.getByLabel('Name').fill('mine');
+    await dialog.getByLabel('Value').fill(`hidden by ${button}`);
+    await dialog.getByRole('button', { name: action, exact: true }).click();
+    await expect(dialog).toHaveCount(0);
+    await expect(page.getByText('secret://mine')).toBeVisible();
+    await expect(page.getByText('hidden')).toHaveCount(0);
+  }
+  await page.getByRole('button', { name: 'Delete mine' }).click();
+  await dialog.getByRole('button', { name: 'Delete' }).click();
+  await expect(page.getByText('secret://mine')).toHaveCount(0);
+});
+
+test('an account is edited, and what the provider refuses is saved only on a word', async ({ page }) => {
+  await writeSecret(tenant, 'bad', 'invalid');
+  const account = await connect(tenant, 'edited');
+  await signIn(page, `/t/${tenant}/accounts/${account}`);
+  await page.getByRole('link', { name: 'Edit' }).click();
+  const token = page.getByRole('combobox', { name: 'API token' });
+  await expect(token).toHaveValue('secret://edited');
+  await token.fill('secret://bad');
+  await page.getByRole('button', { name: 'Check and save' }).click();
+  await expect(page.getByText('Nothing is saved.')).toBeVisible();
+  await page.getByRole('button', { name: 'Save anyway' }).click();
+  await expect(page.getByText('The last check failed')).toBeVisible();
+  await expect(page.getByLabel('Settings')).toContainText('secret://bad');
+  await accessible(page);
+  await page.getByRole('link', { name: 'Edit' }).click();
+  await token.fill('secret://edited');
+  await page.getByRole('button', { name: 'Check and save' }).click();
+  await expect(page.getByText('Credentials taken')).toBeVisible();
 });
 
 test('pools of every class', async ({ page }) => {

@@ -59,6 +59,35 @@ for (const scheme of ['light', 'dark'] as const) {
   });
 }
 
+test('every page of an empty tenant says what to do next', async ({ page }) => {
+  const empty = `empty-${tenant}`;
+  await signIn(page, `/t/${empty}/accounts`);
+  for (const [path, said] of [
+    ['/accounts', 'No account is connected yet'],
+    ['/offers', 'No account that lists offers'],
+    ['/bootstraps', 'No bootstrap yet'],
+    ['/bootstraps/new', 'What shall become a host?'],
+    ['/pools', 'No pool yet'],
+    ['/secrets', 'No secret yet'],
+    ['/orphans', 'No orphan was found'],
+    ['/access', 'Nobody has a role in this tenant alone'],
+  ] as const) {
+    await page.goto(`/t/${empty}${path}`);
+    await expect(page.getByText(said)).toBeVisible();
+    await accessible(page);
+  }
+});
+
+test('the theme is chosen and kept', async ({ page }) => {
+  await page.emulateMedia({ colorScheme: 'light' });
+  await signIn(page, `/t/${tenant}/settings`);
+  await expect(page.getByText('Server', { exact: true })).toBeVisible();
+  await page.getByRole('button', { name: 'Use the dark theme' }).click();
+  await expect(page.locator('html')).toHaveAttribute('data-mantine-color-scheme', 'dark');
+  await page.reload();
+  await expect(page.locator('html')).toHaveAttribute('data-mantine-color-scheme', 'dark');
+});
+
 test('a first load is small, and what is loaded once is not loaded again', async ({ page }) => {
   const sizes = new Map<string, number>();
   page.on('response', async (response) => {
