@@ -41,6 +41,9 @@ func TestEveryChangeIsAudited(t *testing.T) {
 		for cut, triggers := range cuts(w.tables(t)) {
 			w.asOwner(t, triggers.set...)
 			for _, c := range changes {
+				if cut == allElse && c.mutation == "checkProviderConfig" {
+					continue // there is nothing else
+				}
 				if got, _ := w.make(t, c, w.root); got != problem.Unavailable && got != problem.Internal {
 					t.Errorf("%s: %s answers %q", cut, c, got)
 				}
@@ -287,20 +290,15 @@ func TestAuditEventsEndToEnd(t *testing.T) {
 // command runs the program on the deployment's database.
 func (d *deployment) command(t *testing.T, args ...string) (string, error) {
 	t.Helper()
-	config := filepath.Join(t.TempDir(), "config.yaml")
-	text, err := json.Marshal(map[string]any{"database": map[string]any{"url": d.database}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(config, text, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	config := harness.Config(t, map[string]any{"database": map[string]any{"url": d.database}})
 	out, err := exec.CommandContext(t.Context(), programs.Program(t, "compute-api"), append(args, "--config", config)...).CombinedOutput()
 	return string(out), err
 }
 
 // triggers make something fail in the database, and are taken back.
 type triggers struct{ set, unset []string }
+
+const allElse = "all else is killed before the commit"
 
 // cuts are the ways in which a change may come to its row and no further, or not even there.
 func cuts(tables []string) map[string]triggers {
@@ -317,10 +315,10 @@ func cuts(tables []string) map[string]triggers {
 		changed = append(changed, fmt.Sprintf(late, table))
 	}
 	return map[string]triggers{
-		"the row is refused":                   {[]string{refuse, before}, []string{unset}},
-		"killed before the row":                {[]string{kill, before}, []string{unset}},
-		"the row is killed before the commit":  {[]string{kill, fmt.Sprintf(late, "audit_log")}, []string{unset}},
-		"all else is killed before the commit": {changed, []string{unset}},
+		"the row is refused":                  {[]string{refuse, before}, []string{unset}},
+		"killed before the row":               {[]string{kill, before}, []string{unset}},
+		"the row is killed before the commit": {[]string{kill, fmt.Sprintf(late, "audit_log")}, []string{unset}},
+		allElse:                               {changed, []string{unset}},
 	}
 }
 
