@@ -93,6 +93,9 @@ func (n *network) newHost(t testing.TB, index int, options Options) *Host {
 	if options.Systemd {
 		h.init = "systemd"
 	}
+	if index <= len(options.Serials) {
+		h.Serial = options.Serials[index-1]
+	}
 	t.Cleanup(h.destroy)
 	h.mountDisk(options)
 	h.seed(options)

@@ -41,6 +41,8 @@ type Options struct {
 	// Systemd makes systemd the init; without it there is a small one that starts /etc/rc2.d. The test is skipped where systemd is
 	// not installed.
 	Systemd bool
+	// Serials are what the machines, in order, say that their serial numbers are; those for whom there is none have one of their own.
+	Serials []string
 }
 
 // Hosts makes n machines that are up, and ends them with the test. It needs root, iproute2 and openssh-server: without root the

@@ -26,13 +26,15 @@ type fake struct {
 	initializing int
 	// failRebuilds ends rebuilds with an error.
 	failRebuilds bool
-	limit        int // of servers; 0 is none
-	servers      []object
-	looks        map[int64]int
-	userData     map[int64]string
-	actions      map[int64]object
-	nextID       int64
-	deleted      map[string]bool // names
+	// boot is told the user data of a server that was rebuilt; nil: nobody is.
+	boot     func(server int64, userData string)
+	limit    int // of servers; 0 is none
+	servers  []object
+	looks    map[int64]int
+	userData map[int64]string
+	actions  map[int64]object
+	nextID   int64
+	deleted  map[string]bool // names
 }
 
 func newFake() *fake {
@@ -320,6 +322,8 @@ func (f *fake) rebuild(w http.ResponseWriter, r *http.Request) {
 	status := "success"
 	if f.failRebuilds {
 		status = "error"
+	} else if f.boot != nil {
+		f.boot(id, in.UserData)
 	}
 	answer(w, http.StatusCreated, object{"action": f.action("rebuild_server", id, status), "root_password": nil})
 }
