@@ -77,7 +77,7 @@ func newEdge(t *testing.T, w *world) *edge {
 	}})
 	var tokens []server.StaticToken
 	for token, subject := range w.static() {
-		tokens = append(tokens, server.StaticToken{Token: token, Subject: subject})
+		tokens = append(tokens, server.StaticToken{Token: token, Subject: subject, Groups: groupsOf(subject)})
 	}
 	api, err := server.New(server.Deps{
 		Schema: schema, Authenticate: server.StaticTokens(tokens), Log: log,

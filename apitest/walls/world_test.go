@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	mathrand "math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -67,6 +68,7 @@ func newWorld(t *testing.T) *world {
 	t.Helper()
 	db := pgtest.New(t)
 	w := &world{db: db, owner: pgtest.Owner(t, db), owners: map[string]*tenant{}, callers: map[string]*tenant{"user:nobody": nil}}
+	w.defineRoles(t)
 	for i := range tenants {
 		of := &tenant{id: fmt.Sprintf("tenant-%d", i), things: map[string][]string{}}
 		w.tenants = append(w.tenants, of)
@@ -159,19 +161,75 @@ func changed(mark string) model.JSON {
 	return text
 }
 
-// addCallers gives the tenant one caller of each reach.
+// addCallers gives the tenant one caller of each reach, by a binding of its own or of a group, and of two roles that were defined for the
+// purpose; and some that are denied a part of what they were given.
 func (w *world) addCallers(of *tenant, insert func(string, map[string]any)) {
-	for name, binding := range map[string][2]string{
-		"admin":   {"tenant-admin", "compute-tenant/" + of.id},
-		"manager": {"provider-manager", "compute-tenant/" + of.id},
-		"viewer":  {"provider-viewer", "compute-tenant/" + of.id},
-		"item":    {"provider-manager", "compute-provider-account/" + of.things["pacct"][0]},
+	here, account, pool := "compute-tenant/"+of.id, "compute-provider-account/"+of.things["pacct"][0], "compute-pool/"+of.things["pool"][0]
+	group := "group:" + of.id
+	bind := func(subject, role, object, effect string) {
+		insert("role_bindings", map[string]any{"subject": subject, "role": role, "object": object, "effect": effect})
+	}
+	bind(group, "tenant-admin", here, "allow")
+	bind(group+"-items", "provider-manager", account, "allow")
+	bind(group+"-items", readsPools, here, "deny")
+	for name, bindings := range map[string][][3]string{
+		"admin":      {{"tenant-admin", here, "allow"}},
+		"manager":    {{"provider-manager", here, "allow"}},
+		"viewer":     {{"provider-viewer", here, "allow"}},
+		"item":       {{"provider-manager", account, "allow"}},
+		"barred":     {{"tenant-admin", here, "allow"}, {"provider-viewer", account, "deny"}, {readsPools, pool, "deny"}},
+		"expelled":   {{"provider-manager", account, "allow"}, {"tenant-admin", here, "deny"}},
+		"pools":      {{readsPools, here, "allow"}},
+		"one-pool":   {{readsPools, pool, "allow"}},
+		"auditor":    {{readsAudit, here, "allow"}},
+		"member":     nil,
+		"of-items":   nil,
+		"of-both":    nil,
+		"held-back":  {{"provider-viewer", here, "deny"}},
+		"not-a-user": {{"no-such-role", here, "allow"}},
 	} {
 		subject := "user:" + of.id + "-" + name
 		of.callers = append(of.callers, subject)
 		w.callers[subject] = of
-		insert("role_bindings", map[string]any{"subject": subject, "role": binding[0], "object": binding[1], "effect": "allow"})
+		for _, b := range bindings {
+			bind(subject, b[0], b[1], b[2])
+		}
 	}
+	slices.Sort(of.callers) // so that a seed repeats a run
+}
+
+// The roles that are defined beside the built-in ones.
+const (
+	readsPools = "reads-pools"
+	readsAudit = "reads-audit"
+)
+
+func (w *world) defineRoles(t *testing.T) {
+	t.Helper()
+	for name, permission := range map[string]model.Permission{readsPools: model.PoolsRead, readsAudit: model.AuditRead} {
+		_, err := w.owner.NewRaw("INSERT INTO roles (name, permissions, created_by, updated_by) VALUES (?, ARRAY[?], 'test', 'test')", name, string(permission)).Exec(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// groupsOf are those that the identity provider says a caller is in.
+func groupsOf(subject string) []string {
+	name := strings.TrimPrefix(subject, "user:")
+	if of, ok := strings.CutSuffix(name, "-member"); ok {
+		return []string{"group:" + of}
+	}
+	if of, ok := strings.CutSuffix(name, "-of-items"); ok {
+		return []string{"group:" + of + "-items"}
+	}
+	if of, ok := strings.CutSuffix(name, "-of-both"); ok {
+		return []string{"group:" + of + "-items", "group:" + of}
+	}
+	if of, ok := strings.CutSuffix(name, "-held-back"); ok {
+		return []string{"group:" + of}
+	}
+	return nil
 }
 
 // keepTelling writes events of random runs until the test ends, for who follows them.
