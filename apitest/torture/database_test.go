@@ -225,6 +225,9 @@ func TestDatabaseCrashes(t *testing.T) {
 	ended.Wait()
 	harness.Await(t, "every run is final", func() bool { return r.count("SELECT count(*) FROM bootstraps WHERE live_account_id IS NOT NULL") == 0 })
 	j := r.judge()
+	if j.joined == 0 {
+		t.Error("no run joined")
+	}
 	harness.Report(t, t.Name(), 0, "crashes=%d acknowledged=%d without-answer=%d lost=%d late=%d first-success-after=%s runs=%d joined=%d double=%d orphans=%d lost-machines=%d stuck=%d retold=%d",
 		crashes, len(told.accounts)+len(told.runs), told.lost, told.missing(r), late, slowest.Round(10*time.Millisecond),
 		j.runs, j.joined, j.double, j.orphans, j.lost, j.stuck, j.retold)

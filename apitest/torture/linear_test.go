@@ -106,11 +106,14 @@ func contract() porcupine.Model {
 	}
 }
 
+// firstSecret is what the first account has for its project of the cloud.
+const firstSecret = "env://PROJECT_0"
+
 // tenantOf makes a tenant that only one history knows.
 func (r *rig) tenantOf(history int) (tenant, accountID string, pools [2]string) {
 	tenant, accountID = fmt.Sprint("history-", history), id.New("pacct")
 	r.exec("INSERT INTO provider_accounts (id, tenant_id, provider, name, config, created_by) VALUES (?, ?, 'sim', 'of-the-runs', ?, 'test')",
-		accountID, tenant, `{"apiToken":"env://PROJECT_0_0"}`)
+		accountID, tenant, `{"apiToken":"`+firstSecret+`"}`)
 	for i := range pools {
 		pools[i] = id.New("pool")
 		r.exec("INSERT INTO pools (id, tenant_id, name, class, agent) VALUES (?, ?, ?, 'vps-host', 'bcd')", pools[i], tenant, fmt.Sprint("pool-", i))
@@ -127,7 +130,7 @@ func (r *rig) once(ctx context.Context, tenant, accountID string, pools [2]strin
 	}
 	mutation, input, fields := "createProviderAccount", "CreateProviderAccountInput", "{ providerAccount { id } replayed }"
 	values := map[string]any{
-		"tenantId": tenant, "provider": "sim", "name": in.what, "config": map[string]any{"apiToken": "env://PROJECT_0_0"}, "idempotencyKey": in.key,
+		"tenantId": tenant, "provider": "sim", "name": in.what, "config": map[string]any{"apiToken": firstSecret}, "idempotencyKey": in.key,
 	}
 	if !in.named {
 		mutation, input, fields = "bootstrapMachine", "BootstrapMachineInput", "{ bootstrap { id } replayed }"

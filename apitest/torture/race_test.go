@@ -28,13 +28,12 @@ import (
 // not told who has.
 func TestRaces(t *testing.T) {
 	races := number(t, "RACES", 20)
-	r := newRig(t, 2, 2)
 	// No run may end, and give the machine back, while others still ask; nor fail, since a tenant whose runs fail to reach a machine has no time
 	// to itself with the next.
+	r := newRig(t, 2, 2, func(r *rig) { r.timing.Identifying = time.Hour })
 	r.killCloud()
-	r.startAnew(func(*replica) {})
 	for _, a := range r.accounts {
-		r.exec(`UPDATE provider_accounts SET config = '{"apiToken":"env://PROJECT_0_0"}' WHERE id = ?`, a.id)
+		r.exec("UPDATE provider_accounts SET config = jsonb_build_object('apiToken', ?::text) WHERE id = ?", firstSecret, a.id)
 	}
 	won, conflicts, told := 0, 0, 0
 	for race := range races {
@@ -115,22 +114,6 @@ func sameByName(res *http.Response) error {
 	return nil
 }
 
-// startAnew starts the servers with other settings, and gives runs all the time that they want.
-func (r *rig) startAnew(change func(*replica)) {
-	r.t.Helper()
-	patient := timing()
-	patient.Identifying, patient.Installing = time.Hour, time.Hour
-	r.write("faults/timing", mustJSON(r.t, patient))
-	for _, p := range r.replicas {
-		change(p)
-		p.Kill()
-		p.start()
-	}
-	for _, p := range r.replicas {
-		p.Ready(r.t)
-	}
-}
-
 // order has the project of the account buy a machine of that name, past the servers.
 func (r *rig) order(a account, name string) (machineID string) {
 	r.t.Helper()
@@ -145,9 +128,16 @@ func (r *rig) order(a account, name string) (machineID string) {
 // The same where each account knows the machine by another id, so that only what the machine says of itself tells that it is one.
 func TestRacesByOtherNames(t *testing.T) {
 	races := number(t, "RACES", 20)
-	r := newRig(t, 2, 2)
+	r := newRig(t, 2, 2, func(r *rig) { r.timing.Identifying, r.timing.Installing = time.Hour, time.Hour })
 	between := r.namesakes()
-	r.startAnew(func(p *replica) { p.config["providers"] = []any{map[string]any{"name": "sim", "endpoint": between}} })
+	for _, p := range r.replicas {
+		p.config["providers"] = []any{map[string]any{"name": "sim", "endpoint": between}}
+		p.Kill()
+		p.start()
+	}
+	for _, p := range r.replicas {
+		p.Ready(t)
+	}
 	const abreast = 10
 	won, inUse, told := 0, 0, 0
 	for first := 0; first < races && !t.Failed(); first += abreast {
