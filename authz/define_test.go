@@ -76,6 +76,7 @@ func TestInputOfARole(t *testing.T) {
 		{roleInput("a"+strings.Repeat("-", 62), PoolsRead), ""},
 		{model.DefineRoleInput{Name: "b", Description: text(strings.Repeat("ü", 200)), Permissions: AllPermissions()}, ""},
 		{model.DefineRoleInput{Name: "b", Description: text(strings.Repeat("ü", 201)), Permissions: AllPermissions()}, "description"},
+		{model.DefineRoleInput{Name: "b", Permissions: slices.Repeat(AllPermissions(), 700)}, "permissions"},
 		{model.DefineRoleInput{Name: "b", Description: text("a\x00"), Permissions: AllPermissions()}, "description"},
 		{model.DefineRoleInput{Name: "b", Description: text("a\nb"), Permissions: AllPermissions()}, "description"},
 		{model.DefineRoleInput{Name: "b", Description: text("\xff"), Permissions: AllPermissions()}, "description"},

@@ -92,6 +92,10 @@ func (r *roles) checkDefinition(in model.DefineRoleInput) (model.Role, error) {
 	if len(in.Permissions) == 0 {
 		issues.Add("permissions", "must have at least one")
 	}
+	if all := len(AllPermissions()); len(in.Permissions) > all {
+		issues.Add("permissions", "must be at most %d, each once", all)
+		return role, issues.Err()
+	}
 	for i, p := range in.Permissions {
 		path := fmt.Sprintf("permissions.%d", i)
 		switch {

@@ -117,7 +117,11 @@ func pageOf(query *bun.SelectQuery, visible visible, q PageQuery, p input.Page[*
 
 // setOf names a set, in whatever order and how often its members were given.
 func setOf[T ~string](members []T) string {
-	return fmt.Sprintf("%q", slices.Compact(slices.Sorted(slices.Values(members))))
+	return fmt.Sprintf("%q", distinct(members))
+}
+
+func distinct[T ~string](members []T) []T {
+	return slices.Compact(slices.Sorted(slices.Values(members)))
 }
 
 // visible keeps a query to the rows that the caller may see of the table, which has the columns tenant_id and account_id.
@@ -150,17 +154,17 @@ func narrow(query *bun.SelectQuery, q PageQuery) *bun.SelectQuery {
 		query = query.Where("b.pool_id = ?", *q.PoolID)
 	}
 	if len(q.WaitReasons) > 0 {
-		query = query.Where("b.wait_reason IN (?)", bun.List(q.WaitReasons))
+		query = query.Where("b.wait_reason IN (?)", bun.List(distinct(q.WaitReasons)))
 	}
 	if len(q.Cleanups) > 0 {
-		query = query.Where("b.cleanup IN (?)", bun.List(q.Cleanups))
+		query = query.Where("b.cleanup IN (?)", bun.List(distinct(q.Cleanups)))
 	}
 	return ofStatuses(query, q.Statuses)
 }
 
 func ofStatuses(query *bun.SelectQuery, statuses []model.BootstrapStatus) *bun.SelectQuery {
 	if len(statuses) > 0 {
-		query = query.Where("b.status IN (?)", bun.List(statuses))
+		query = query.Where("b.status IN (?)", bun.List(distinct(statuses)))
 	}
 	return query
 }

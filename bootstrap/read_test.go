@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/uptrace/bun"
@@ -114,6 +115,22 @@ func TestPage(t *testing.T) {
 	_, err = b.service.Page(b.ctx, PageQuery{TenantID: new(tenant), First: &zero, After: &bad, AccountID: &bad, Statuses: []model.BootstrapStatus{"nowhere"}})
 	issues := wantCode(t, err, problem.InvalidInput).Details["issues"].([]problem.Issue)
 	equal(t, "issues", len(issues), 4)
+	_, err = b.service.Page(b.ctx, PageQuery{TenantID: new(tenant), WaitReasons: slices.Repeat([]string{"CLAIM_UNCERTAIN"}, maxReasons+1)})
+	wantCode(t, err, problem.InvalidInput)
+}
+
+// What a list is narrowed to goes to the database once each, however often it was said.
+func TestPageIsNarrowedOnce(t *testing.T) {
+	t.Parallel()
+	b := setup(t, model.ClaimToken)
+	many := PageQuery{
+		Statuses: slices.Repeat([]model.BootstrapStatus{model.Failed, model.Joined}, 2000), WaitReasons: slices.Repeat([]string{"CLAIM_UNCERTAIN"}, 90),
+		Cleanups: slices.Repeat([]model.CleanupStatus{model.CleanupBlocked}, 2000),
+	}
+	query := narrow(b.db.NewSelect().TableExpr("bootstraps AS b"), many).String()
+	if len(query) > 300 || strings.Count(query, "'joined'") != 1 || strings.Count(query, "'failed'") != 1 {
+		t.Errorf("%d bytes: %.400s", len(query), query)
+	}
 }
 
 // counter counts statements.

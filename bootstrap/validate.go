@@ -67,7 +67,14 @@ func (c *checklist) statuses(v []model.BootstrapStatus) {
 	}
 }
 
+// maxReasons is how many reasons one list may be narrowed to.
+const maxReasons = 100
+
 func (c *checklist) waitReasons(v []string) {
+	if len(v) > maxReasons {
+		c.issues.Add("waitReasons", "must be at most %d", maxReasons)
+		return
+	}
 	for _, reason := range v {
 		if !codePattern.MatchString(reason) {
 			c.issues.Add("waitReasons", "must match ^[A-Z][A-Z_]{0,63}$")
