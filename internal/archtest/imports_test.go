@@ -50,7 +50,7 @@ var may = map[string][]string{
 	"provider/vendor":       {"provider", "internal/guard"},
 	"provider/hetznercloud": {"model", "provider", "provider/ssh", "provider/vendor", "internal/guard"},
 	"provider/sim":          {"model", "provider", "internal/problem"},
-	"provider/ssh":          {"model", "provider", "internal/problem"},
+	"provider/ssh":          {"model", "provider", "internal/guard", "internal/problem"},
 
 	// The nouns. A secret that cannot be read is an error class of provider's, since it ends a provider call; and provider says
 	// what a reference looks like, since manifests judge them.

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"syscall"
 
+	"better/compute/internal/guard"
 	"better/compute/provider"
 )
 
@@ -17,15 +18,9 @@ var metadata = []netip.Addr{
 	netip.MustParseAddr("fd20:ce::254"),    // Google
 }
 
-var nat64 = netip.MustParsePrefix("64:ff9b::/96")
-
 // refuses says why a connection to the address is never made, or nothing. Private addresses are the normal case here.
 func (o Options) refuses(ip netip.Addr) string {
-	ip = ip.WithZone("").Unmap()
-	if nat64.Contains(ip) {
-		b := ip.As16()
-		ip = netip.AddrFrom4([4]byte(b[12:]))
-	}
+	ip = guard.Plain(ip)
 	switch {
 	case ip.IsLoopback() && !o.AllowLoopback:
 		return "it is the server's own"
