@@ -117,6 +117,9 @@ var codes = map[string]provider.Class{
 	string(hcloud.ErrorCodeRateLimitExceeded):     provider.RateLimited,
 	string(hcloud.ErrorCodeMaintenance):           provider.Unavailable,
 	string(hcloud.ErrorUnsupportedError):          provider.Unsupported,
+	// These are about the server and not about the token, in spite of their status.
+	string(hcloud.ErrorCodeProtected):      provider.Fatal,
+	string(hcloud.ErrorCodeResourceLocked): provider.Fatal,
 	// The name is the operation's, so it has ordered before: look for what.
 	string(hcloud.ErrorCodeUniquenessError): provider.UnknownOutcome,
 }

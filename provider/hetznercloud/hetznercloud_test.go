@@ -226,3 +226,17 @@ func TestKeysOfOrderedServers(t *testing.T) {
 		t.Errorf("sent %s", got)
 	}
 }
+
+// TestProtectedServers: an account must not be cut off for what one server is protected against.
+func TestProtectedServers(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 0, func(f *fake) { f.servers[0]["labels"] = object{"bcd-operation": "bcd-1"} })
+	b.faults.Add(providertest.Fault{Match: isChange, Always: true, Do: providertest.Reply(403, refusal("protected"))})
+	if err := b.Client.(provider.Orderer).Release(t.Context(), "bcd-1", b.MachineID); provider.ClassOf(err) != provider.Fatal {
+		t.Errorf("release: %v", err)
+	}
+	b.fake.servers[0]["protection"] = object{"delete": true, "rebuild": true}
+	if _, err := b.Client.(provider.Bootstrapper).Prepare(t.Context(), b.MachineID); provider.ClassOf(err) != provider.Fatal || !strings.Contains(err.Error(), "protect") {
+		t.Errorf("prepare: %v", err)
+	}
+}
