@@ -22,7 +22,8 @@ const (
 	denied               // an order that had no effect and no answer: a person says that there was nothing
 	found                // an order whose answer and mark are lost: a person says which machine it brought
 	refused              // an account whose credentials are refused after the order, until a person has them checked
-	ways      = 9
+	doubled              // an order that is delivered twice, so that there is an orphan beside the host
+	ways      = 10
 )
 
 func allWays() (all []way) {
@@ -40,7 +41,7 @@ func (m *torment) anyWay() way {
 // patienceFor is how long a run of the way takes to pass all of its points, more or less.
 func patienceFor(w way) time.Duration {
 	switch w {
-	case removed, denied, found:
+	case removed, denied, found, doubled:
 		return 15 * time.Second
 	case givenBack, left, retried, refused:
 		return 6 * time.Second
@@ -52,7 +53,7 @@ func patienceFor(w way) time.Duration {
 // accountFor is the nth account on which a run of the way can come about: not every claim mode leaves a person anything to say.
 func (m *torment) accountFor(w way, n int) account {
 	fit := m.accounts
-	if w == denied || w == found {
+	if w == denied || w == found || w == doubled {
 		fit = slices.Collect(func(yield func(account) bool) {
 			for _, a := range m.accounts {
 				if (a.provider == "sim-label" || a.provider == "sim-none") && !yield(a) {
@@ -93,6 +94,8 @@ func (m *torment) beginOn(w way, a account) {
 		m.spoil(a, cloud.FaultLostOrder, orders, 0)
 	case refused:
 		m.spoil(a, cloud.FaultUnauthorized, installs, 0)
+	case doubled:
+		m.spoil(a, cloud.FaultDuplicate, orders, 0)
 	case toTheEnd, cancelled, removed:
 	}
 	patience := time.Duration(m.random.IntN(1500)) * time.Millisecond
@@ -129,7 +132,7 @@ func (m *torment) goOn(w way, a account, runID string, patience time.Duration) e
 		if m.comesTo(runID, "status = 'joined'") {
 			return m.remove(a, runID)
 		}
-	case toTheEnd, givenBack, left, denied, found, refused:
+	case toTheEnd, givenBack, left, denied, found, refused, doubled:
 	}
 	return nil
 }

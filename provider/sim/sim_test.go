@@ -191,6 +191,7 @@ func TestConformance(t *testing.T) {
 }
 
 func testConformance(t *testing.T, mode model.ClaimMode) {
+	t.Helper()
 	in := arranged(mode)
 	providertest.Run(t, providertest.Config{
 		Driver:     sim.New(sim.Options{Endpoint: "http://127.0.0.1:1", ClaimMode: mode}),
