@@ -24,6 +24,15 @@ import (
 // perSubject is how many sockets, and how many event streams, one caller may have by default; perSocket is that of operations.
 const perSubject, perSocket = 100, 20
 
+const (
+	// maxKiB is what a subscription may take of memory; of fewer than manySubscriptions one cannot tell, as memory grows in large steps.
+	maxKiB, manySubscriptions = 250, 1000
+
+	// maxRatio is how many times as long an event may take to the others once readers have stopped reading, as far as a machine that is busy lets
+	// one tell.
+	maxRatio = 5
+)
+
 // TestSubscriptions opens many subscriptions at one server, measures what they cost and how long an event takes to the last of them,
 // has one reader stop reading, and sees that nothing is left when they are gone.
 func TestSubscriptions(t *testing.T) {
@@ -67,6 +76,17 @@ func TestSubscriptions(t *testing.T) {
 		left = crowd.server.metric(t, "go_goroutines") - goroutines
 		return left <= 0 && crowd.server.metric(t, "compute_websockets_open") == 0 && crowd.server.metric(t, "compute_sse_streams_open") == 0
 	})
+	if left > 0 {
+		t.Errorf("%.0f goroutines are left", left)
+	}
+	for how, each := range map[string]float64{"socket": perOne / float64(sockets), "subscription of a shared socket": perShared / float64(shared), "event stream": perStream / float64(streams)} {
+		if *subscriptions >= manySubscriptions && each > maxKiB {
+			t.Errorf("a %s takes %.0f KiB", how, each)
+		}
+	}
+	if ratio := float64(quantile(after, 0.99)) / float64(quantile(before, 0.99)); ratio > maxRatio {
+		t.Errorf("readers that stopped reading make it %.1f times as long for the others", ratio)
+	}
 	harness.Report(t, "streams", *seed, "subscriptions=%d sockets=%d shared_sockets=%dx%d sse=%d KiB_each=%.0f/%.0f/%.0f goroutines_left=%.0f",
 		*subscriptions, sockets, shared/perSocket, perSocket, streams, perOne/float64(sockets), perShared/float64(shared), perStream/float64(streams), max(left, 0))
 	harness.Report(t, "streams-latency", *seed, "events=%d deliveries=%d p50=%s p99=%s max=%s", rounds, len(alone), quantile(alone, 0.5), quantile(alone, 0.99), quantile(alone, 1))
