@@ -240,3 +240,10 @@ func TestProtectedServers(t *testing.T) {
 		t.Errorf("prepare: %v", err)
 	}
 }
+
+func TestOrdersAreSentOnce(t *testing.T) {
+	t.Parallel()
+	providertest.SentOnce(t, isOrder, "cpx22:fsn1", newFake(), func(url string) provider.Client {
+		return open(url, 300*time.Millisecond, `{"apiToken":"secret://hetzner"}`)
+	})
+}
