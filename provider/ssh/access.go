@@ -20,7 +20,8 @@ import (
 // whose vendor takes user data only when it makes a machine deliver this there, and install over SSH.
 //
 // The host key follows from the account's private key and the operation, so it is the same at every call, needs no place to be kept, and
-// is known before the machine is: nothing is trusted on first use. Who has the private key could make it, but may log in anyhow.
+// is known before the machine is: nothing is trusted on first use. Who has the private key could make it, but may log in anyhow. So could
+// who is on the machine, where vendors show user data to all users: keep the machine's first users to those whom it is for.
 type Access struct {
 	login ssh.PublicKey
 	host  ed25519.PrivateKey
@@ -61,7 +62,7 @@ func (a *Access) UserData() (string, error) {
 	}
 	config, err := json.Marshal(map[string]any{ // which is YAML too
 		"disable_root": false, "ssh_pwauth": false, "ssh_authorized_keys": []string{a.AuthorizedKey()},
-		"ssh_deletekeys": true, "ssh_genkeytypes": []string{"ed25519"},
+		"ssh_deletekeys": true,
 		"ssh_keys": map[string]string{
 			"ed25519_private": string(pem.EncodeToMemory(block)),
 			"ed25519_public":  strings.TrimSpace(string(ssh.MarshalAuthorizedKey(a.pin))),
