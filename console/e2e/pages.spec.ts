@@ -39,7 +39,7 @@ function paths(): string[] {
 
 for (const scheme of ['light', 'dark'] as const) {
   test(`every page is accessible in the ${scheme} theme, and none is wider than a phone`, async ({ page }) => {
-    test.setTimeout(300_000);
+    test.setTimeout(600_000);
     await page.emulateMedia({ colorScheme: scheme, reducedMotion: 'reduce' });
     await page.goto('/sign-in');
     await expect(page.getByRole('heading', { name: 'Sign in' })).toBeVisible();
