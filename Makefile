@@ -160,6 +160,10 @@ torture-planted: ## Plant bugs, one at a time, and see which test finds each: PL
 .PHONY: torture
 torture: $(sort $(filter torture-%,$(shell sed -n 's/^\(torture-[a-z]*\):.*/\1/p' Makefile))) ## Each torture, one after the other
 
+.PHONY: torture-vault
+torture-vault: ## Try to leave a tenant's prefix in a vault with 100,000 references; SEED repeats a run
+	go test ./secret -run '^TestNoReferenceLeavesItsTenant$$' -count 1 -v -timeout 60m -references 100000 -reference-seed $(or $(SEED),0)
+
 .PHONY: bench
 bench: build ## Load the server beside a bare handler and print the ratios
 	go run ./apitest/bench

@@ -13,6 +13,7 @@ import (
 	"better/compute/authz"
 	"better/compute/internal/postgres"
 	"better/compute/provider"
+	"better/compute/secret/vault"
 )
 
 // Deps are what the service works with.
@@ -21,8 +22,14 @@ type Deps struct {
 	Authz *authz.Decider
 	// Key seals the built-in store. Without one, Put gives INVALID_CONFIG and no secret:// reference resolves.
 	Key *Key
-	// EnvAllow lists the variables that env:// references may read; empty allows none.
+	// OldKeys open what they have sealed, until Reseal has sealed it with Key.
+	OldKeys []*Key
+	// Vault is where vault:// references are resolved. Without one, none is.
+	Vault *vault.Client
+	// EnvAllow lists the variables that env:// references of every tenant may read; empty allows none.
 	EnvAllow []string
+	// EnvOf gives, for single tenants, the variable that each name of an env:// reference stands for, before EnvAllow is looked at.
+	EnvOf map[string]map[string]string
 	// LookupEnv reads a variable: os.LookupEnv.
 	LookupEnv func(name string) (value string, found bool)
 }
@@ -32,13 +39,18 @@ type Service struct {
 	db        *postgres.DB
 	authz     *authz.Decider
 	key       *Key
+	oldKeys   []*Key
+	vault     *vault.Client
 	env       map[string]bool
+	envOf     map[string]map[string]string
 	lookupEnv func(string) (string, bool)
 }
 
 // New makes the service.
 func New(d Deps) *Service {
-	s := &Service{db: d.DB, authz: d.Authz, key: d.Key, env: map[string]bool{}, lookupEnv: d.LookupEnv}
+	s := &Service{
+		db: d.DB, authz: d.Authz, key: d.Key, oldKeys: d.OldKeys, vault: d.Vault, env: map[string]bool{}, envOf: d.EnvOf, lookupEnv: d.LookupEnv,
+	}
 	for _, name := range d.EnvAllow {
 		s.env[name] = true
 	}
@@ -70,19 +82,42 @@ func (s *Service) Resolve(ctx context.Context, tenantID, reference string) (Valu
 func (s *Service) lookup(ctx context.Context, tenantID string, ref provider.Reference) (string, error) {
 	switch ref.Scheme {
 	case provider.EnvScheme:
-		return s.lookupVariable(ref)
+		return s.lookupVariable(tenantID, ref)
 	case provider.SecretScheme:
 		return s.lookupStored(ctx, tenantID, ref)
 	default:
+		return s.lookupInVault(ctx, tenantID, ref)
+	}
+}
+
+func (s *Service) lookupInVault(ctx context.Context, tenantID string, ref provider.Reference) (string, error) {
+	if s.vault == nil {
 		return "", unresolved(ref, "cannot be read: this server has no vault configured")
+	}
+	text, err := s.vault.Read(ctx, tenantID, ref.Name, ref.Field)
+	switch {
+	case err == nil:
+		return text, nil
+	case ctx.Err() != nil:
+		return "", ctx.Err()
+	case errors.Is(err, vault.ErrAbsent):
+		return "", unresolved(ref, "is not in the vault below the tenant's prefix, or is no text")
+	case errors.Is(err, vault.ErrDenied):
+		return "", unresolved(ref, "cannot be read: the vault does not let this server")
+	default:
+		return "", provider.Errorf(provider.Unavailable, "The secret %s cannot be read right now.", ref).Because(err)
 	}
 }
 
 // lookupVariable says the same of a variable that is not allowed and of one that is not set, so that a reference does not probe
 // the server's environment.
-func (s *Service) lookupVariable(ref provider.Reference) (string, error) {
-	if s.env[ref.Name] && s.lookupEnv != nil {
-		if text, found := s.lookupEnv(ref.Name); found {
+func (s *Service) lookupVariable(tenantID string, ref provider.Reference) (string, error) {
+	variable, allowed := s.envOf[tenantID][ref.Name]
+	if !allowed {
+		variable, allowed = ref.Name, s.env[ref.Name]
+	}
+	if allowed && s.lookupEnv != nil {
+		if text, found := s.lookupEnv(variable); found {
 			return text, nil
 		}
 	}
@@ -102,7 +137,7 @@ func (s *Service) lookupStored(ctx context.Context, tenantID string, ref provide
 	case !found:
 		return "", unresolved(ref, "is not in the tenant's secret store")
 	}
-	text, err := s.key.open(tenantID, ref.Name, row)
+	text, err := s.open(tenantID, ref.Name, row)
 	if errors.Is(err, errOtherKey) {
 		return "", unresolved(ref, "was sealed with another key than this server has")
 	}
@@ -110,6 +145,17 @@ func (s *Service) lookupStored(ctx context.Context, tenantID string, ref provide
 		return "", unresolved(ref, "cannot be decrypted: what is stored was changed").Because(err)
 	}
 	return text, nil
+}
+
+// open finds the key that the row was sealed with.
+func (s *Service) open(tenantID, name string, row sealedRow) (text string, err error) {
+	for _, key := range append([]*Key{s.key}, s.oldKeys...) {
+		text, err = key.open(tenantID, name, row)
+		if !errors.Is(err, errOtherKey) {
+			return text, err
+		}
+	}
+	return "", err
 }
 
 func unresolved(ref provider.Reference, why string) *provider.Error {

@@ -426,3 +426,74 @@ func TestKeyFile(t *testing.T) {
 		}
 	}
 }
+
+// A tenant's own name for a variable counts for that tenant alone, and before a variable of that name that every tenant may read.
+func TestVariablesOfTenants(t *testing.T) {
+	t.Parallel()
+	env := map[string]string{"ACME_TOKEN": "of acme", "TOKEN": "of all", "DATABASE_URL": canary}
+	s := New(Deps{
+		EnvAllow: []string{"TOKEN"}, EnvOf: map[string]map[string]string{"acme": {"TOKEN": "ACME_TOKEN", "UNSET": "NOT_THERE"}},
+		LookupEnv: func(name string) (string, bool) { v, ok := env[name]; return v, ok },
+	})
+	for _, c := range []struct{ tenant, reference, want string }{
+		{"acme", "env://TOKEN", "of acme"},
+		{"other", "env://TOKEN", "of all"},
+		{"other", "env://ACME_TOKEN", ""},
+		{"acme", "env://ACME_TOKEN", ""},
+		{"acme", "env://UNSET", ""},
+		{"acme", "env://DATABASE_URL", ""},
+	} {
+		value, err := s.Resolve(t.Context(), c.tenant, c.reference)
+		if value.Reveal() != c.want || (err == nil) != (c.want != "") {
+			t.Errorf("%s of %s: %q, %v; want %q", c.reference, c.tenant, value.Reveal(), err, c.want)
+		}
+	}
+}
+
+// While the key is replaced, a server that knows both reads everything, and so does one that has only the new key once all is sealed anew.
+func TestReseal(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	first, second := b.key, newKey(t)
+	const secrets = 2*resealedAtOnce + 7
+	for i := range secrets {
+		b.put(t, []string{"t1", "t2"}[i%2], fmt.Sprintf("s%d", i), fmt.Sprintf("value %d", i))
+	}
+	lost := newKey(t).seal("t1", "lost", canary)
+	owner := pgtest.Owner(t, b.db)
+	_, err := owner.NewRaw(`INSERT INTO secrets (tenant_id, name, key_id, sealed) VALUES ('t1', 'lost', ?, ?)`, lost.KeyID, lost.Sealed).Exec(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	times := func() (at string) {
+		if err := owner.NewRaw("SELECT md5(string_agg(updated_at::text, ' ' ORDER BY tenant_id, name)) FROM secrets").Scan(t.Context(), &at); err != nil {
+			t.Fatal(err)
+		}
+		return at
+	}
+	reads := func(what string, s *Service) {
+		t.Helper()
+		for i := range secrets {
+			value, err := s.Resolve(t.Context(), []string{"t1", "t2"}[i%2], fmt.Sprintf("secret://s%d", i))
+			if err != nil || value.Reveal() != fmt.Sprintf("value %d", i) {
+				t.Fatalf("%s: s%d: %v", what, i, err)
+			}
+		}
+	}
+	before := times()
+	both := New(Deps{DB: b.db, Authz: b.authz, Key: second, OldKeys: []*Key{newKey(t), first}})
+	reads("both keys, before", both)
+	for round, want := range []Resealed{{Done: secrets, Unopened: 1}, {Unopened: 1}} {
+		if got, err := both.Reseal(t.Context()); err != nil || got != want {
+			t.Fatalf("round %d: %+v, %v; want %+v", round, got, err, want)
+		}
+	}
+	if times() != before {
+		t.Error("secrets count as written again")
+	}
+	reads("both keys, after", both)
+	reads("the new key alone", New(Deps{DB: b.db, Authz: b.authz, Key: second}))
+	if _, err := New(Deps{DB: b.db, Authz: b.authz, Key: first}).Resolve(t.Context(), "t1", "secret://s0"); err == nil {
+		t.Error("the old key still opens something")
+	}
+}

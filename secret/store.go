@@ -151,3 +151,29 @@ func readSealed(ctx context.Context, db *postgres.DB, tenantID, name string) (ro
 	}
 	return row, true, nil
 }
+
+// placedRow is a sealed value with its place.
+type placedRow struct {
+	place
+	sealedRow
+}
+
+// lockSealedByOthers reads some secrets after a place, in order, that another key than that one has sealed.
+func lockSealedByOthers(ctx context.Context, tx bun.Tx, keyID string, after place) (rows []placedRow, err error) {
+	err = tx.NewRaw(`SELECT tenant_id, name, key_id, sealed FROM secrets
+		WHERE (tenant_id, name) > (?, ?) AND key_id <> ? ORDER BY tenant_id, name LIMIT ? FOR UPDATE`,
+		after.TenantID, after.Name, keyID, resealedAtOnce).Scan(ctx, &rows)
+	if err != nil {
+		return nil, fmt.Errorf("reading secrets: %w", err)
+	}
+	return rows, nil
+}
+
+// replaceSealed leaves the time of the last change alone: the value is the same.
+func replaceSealed(ctx context.Context, tx bun.Tx, at place, row sealedRow) error {
+	_, err := tx.NewRaw(`UPDATE secrets SET key_id = ?, sealed = ? WHERE tenant_id = ? AND name = ?`, row.KeyID, row.Sealed, at.TenantID, at.Name).Exec(ctx)
+	if err != nil {
+		return fmt.Errorf("writing a secret: %w", err)
+	}
+	return nil
+}

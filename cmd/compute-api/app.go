@@ -42,23 +42,23 @@ import (
 
 // app is a whole server, wired and not yet started.
 type app struct {
-	config    config
-	log       *slog.Logger
-	secretKey *secret.Key // nil where there is no built-in store
-	ca        *pki.CA     // nil where no agent is installed
-	providers *provider.Registry
-	database  *embedded.Server // nil where the configuration names a database
-	db        *postgres.DB
-	decider   *authz.Decider
-	hub       *event.Hub
-	secrets   *secret.Service
-	tokens    *apitoken.Service
-	identity  *identity.Authenticator
-	accounts  *provideraccount.Service
-	pools     *pool.Service
-	worker    *bootstrap.Worker // nil in a deployment that is not set up for bootstraps
-	api       *server.Server
-	agents    *http.Server // nil likewise
+	config     config
+	log        *slog.Logger
+	secretDeps secret.Deps // without what the database has to be open for
+	ca         *pki.CA     // nil where no agent is installed
+	providers  *provider.Registry
+	database   *embedded.Server // nil where the configuration names a database
+	db         *postgres.DB
+	decider    *authz.Decider
+	hub        *event.Hub
+	secrets    *secret.Service
+	tokens     *apitoken.Service
+	identity   *identity.Authenticator
+	accounts   *provideraccount.Service
+	pools      *pool.Service
+	worker     *bootstrap.Worker // nil in a deployment that is not set up for bootstraps
+	api        *server.Server
+	agents     *http.Server // nil likewise
 
 	apiListener   net.Listener
 	agentListener net.Listener
@@ -95,13 +95,9 @@ func (a *app) open(ctx context.Context) error {
 
 // loadKeys reads the key files before anything is started, and says all that is wrong with them.
 func (a *app) loadKeys() error {
-	var problems configError
 	var err error
-	if path := a.config.Secrets.Store.KeyFile; path != "" {
-		if a.secretKey, err = secret.LoadKey(path); err != nil {
-			problems = append(problems, "secrets.store.keyFile: "+err.Error())
-		}
-	}
+	var problems configError
+	a.secretDeps, problems = a.config.Secrets.load()
 	if b := a.config.Bootstrap; b != nil {
 		a.ca, err = pki.Load(a.config.pkiDir())
 		switch {
@@ -180,9 +176,8 @@ func (a *app) wire() error {
 	a.db.ScopeBy(a.decider.Scope)
 	a.hub = event.NewHub(a.db, a.log)
 	cursors := cursor.NewSealer(a.db)
-	a.secrets = secret.New(secret.Deps{
-		DB: a.db, Authz: a.decider, Key: a.secretKey, EnvAllow: a.config.Secrets.Env.Allow, LookupEnv: os.LookupEnv,
-	})
+	a.secretDeps.DB, a.secretDeps.Authz = a.db, a.decider
+	a.secrets = secret.New(a.secretDeps)
 	a.accounts = provideraccount.New(provideraccount.Deps{
 		DB: a.db, Authz: a.decider, Registry: a.providers, Secrets: a.secrets, Cursors: cursors, Log: a.log, Fault: faultPoint(),
 	})

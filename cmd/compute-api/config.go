@@ -126,14 +126,41 @@ func (e providerEntry) networks() guard.Networks {
 type secretsConfig struct {
 	Env   secretsEnvConfig   `koanf:"env"`
 	Store secretsStoreConfig `koanf:"store"`
+	Vault *vaultConfig       `koanf:"vault"`
 }
 
 type secretsEnvConfig struct {
-	Allow []string `koanf:"allow"`
+	Allow   []string          `koanf:"allow"`
+	Tenants []secretsVariable `koanf:"tenants"`
+}
+
+// secretsVariable lets one tenant refer to a variable, by a name of its own.
+type secretsVariable struct {
+	TenantID string `koanf:"tenantId"`
+	Name     string `koanf:"name"`
+	Variable string `koanf:"variable"`
 }
 
 type secretsStoreConfig struct {
-	KeyFile string `koanf:"keyFile"`
+	KeyFile     string   `koanf:"keyFile"`
+	OldKeyFiles []string `koanf:"oldKeyFiles"`
+}
+
+type vaultConfig struct {
+	Address   string         `koanf:"address"`
+	Namespace string         `koanf:"namespace"`
+	CAFile    string         `koanf:"caFile"`
+	Engine    int            `koanf:"engine"`
+	Mount     string         `koanf:"mount"`
+	Path      string         `koanf:"path"`
+	TokenFile string         `koanf:"tokenFile"`
+	AppRole   *appRoleConfig `koanf:"appRole"`
+}
+
+type appRoleConfig struct {
+	Mount        string `koanf:"mount"`
+	RoleIDFile   string `koanf:"roleIdFile"`
+	SecretIDFile string `koanf:"secretIdFile"`
 }
 
 type bootstrapConfig struct {
@@ -378,7 +405,6 @@ var (
 	// A service with a slash in its name is a tenant's own, which only an API token can be.
 	callerPattern      = regexp.MustCompile(`^(user:[!-~]{1,256}|service:[!-.0-~]{1,256})$`)
 	groupPattern       = regexp.MustCompile(`^(group:)?[!-~]{1,256}$`)
-	variablePattern    = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,255}$`)
 	tokenPattern       = regexp.MustCompile(`^[!-~]{1,1000}$`)
 	trustDomainPattern = regexp.MustCompile(`^[a-z0-9]([a-z0-9.-]{0,250}[a-z0-9])?$`)
 )
@@ -398,11 +424,7 @@ func (c *config) problems() configError {
 	if c.Agent.Heartbeat < time.Second || c.Agent.Heartbeat > time.Hour { // what agents take
 		add("agent.heartbeat", "must be 1s to 1h, not %s", c.Agent.Heartbeat)
 	}
-	for i, name := range c.Secrets.Env.Allow {
-		if !variablePattern.MatchString(name) {
-			add(fmt.Sprintf("secrets.env.allow[%d]", i), "%q is not the name of a variable", name)
-		}
-	}
+	c.Secrets.problems(add)
 	c.databaseProblems(add)
 	c.authProblems(add)
 	c.oidcProblems(add)

@@ -113,6 +113,30 @@ func TestWrongConfigNamesTheKey(t *testing.T) {
 		{name: "no operations", yaml: "graphql: {persistedOperations: /nonexistent}", want: []string{"graphql.persistedOperations: "}},
 		{name: "origin", yaml: "graphql: {allowedOrigins: [nope]}", want: []string{"graphql.allowedOrigins[0]: "}},
 		{name: "nobody", yaml: "auth: {tokens: [{token: abcdefghij, subject: \"user:\"}]}", want: []string{"auth.tokens[0].subject: "}},
+		{
+			name: "variables of tenants",
+			yaml: "secrets: {env: {tenants: [{tenantId: \"a b\", name: \"x-y\", variable: \"\"}, {tenantId: a, name: X, variable: Y}, {tenantId: a, name: X, variable: Z}]}}",
+			want: []string{"secrets.env.tenants[0].name: ", "secrets.env.tenants[0].tenantId: ", "secrets.env.tenants[0].variable: ", "secrets.env.tenants[2].name: "},
+		},
+		{name: "old keys alone", yaml: "secrets: {store: {oldKeyFiles: [x]}}", want: []string{"secrets.store.oldKeyFiles: "}},
+		{
+			name: "vault",
+			yaml: "secrets: {vault: {address: \"http://vault.example.com\", engine: 3, mount: /secret, path: \"a/../b\", namespace: \"a//b\"}}",
+			want: []string{
+				"secrets.vault.address: ", "secrets.vault.engine: ", "secrets.vault.mount: ", "secrets.vault.namespace: ", "secrets.vault.path: ",
+				"secrets.vault.tokenFile: ",
+			},
+		},
+		{
+			name: "logins at a vault",
+			yaml: "secrets: {vault: {address: \"https://vault.example.com/v1\", tokenFile: x, appRole: {roleIdFile: y}}}",
+			want: []string{"secrets.vault.address: ", "secrets.vault.tokenFile: "},
+		},
+		{
+			name: "half a role",
+			yaml: "secrets: {vault: {address: \"https://vault.example.com\", appRole: {roleIdFile: y, mount: \"a?b\"}}}",
+			want: []string{"secrets.vault.appRole: "},
+		},
 		{name: "variable", yaml: "secrets: {env: {allow: [\"BAD NAME\", \"*\", GOOD]}}", want: []string{"secrets.env.allow[0]: ", "secrets.env.allow[1]: "}},
 		{
 			name: "agent URL with more than a host", yaml: "bootstrap: {agentBinaries: /, trustDomain: a.example, agentURL: \"https://u:p@x:1/foo?x\"}",

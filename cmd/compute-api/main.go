@@ -57,7 +57,7 @@ func rootCommand() *cobra.Command {
 		SilenceErrors: true,
 	}
 	root.AddCommand(
-		serveCommand(), devCommand(), migrateCommand(), roleCommand(), tokenCommand(), auditCommand(), pkiCommand(), providerCommand(), simCommand(),
+		serveCommand(), devCommand(), migrateCommand(), roleCommand(), tokenCommand(), auditCommand(), pkiCommand(), providerCommand(), secretCommand(), simCommand(),
 		healthcheckCommand(), versionCommand(),
 	)
 	return root
