@@ -26,7 +26,10 @@ DECLARE
 	who text := current_setting('application_name');
 	holder text;
 BEGIN
-	IF NEW.lease_epoch > OLD.lease_epoch AND NEW.lease_until IS NOT NULL THEN
+	IF NEW.lease_epoch > OLD.lease_epoch AND NEW.lease_until IS NULL THEN
+		RETURN NULL; -- a person's word, through any replica, which takes the run from whoever is at it
+	END IF;
+	IF NEW.lease_epoch > OLD.lease_epoch THEN
 		IF OLD.lease_until > now() THEN
 			INSERT INTO witness.wrongs VALUES (NEW.id, 'overlap', format('%s took epoch %s', who, NEW.lease_epoch));
 		END IF;

@@ -99,13 +99,12 @@ func sameByName(res *http.Response) error {
 		return err
 	}
 	var machine map[string]any
-	if name, ok := "", json.Unmarshal(text, &machine) == nil; ok {
-		if name, ok = machine["name"].(string); ok && machine["serial"] != nil {
-			sum := sha256.Sum256([]byte(name))
-			machine["serial"], machine["osMachineId"] = "SN-"+name, hex.EncodeToString(sum[:16])
-			if text, err = json.Marshal(machine); err != nil {
-				return err
-			}
+	_ = json.Unmarshal(text, &machine) // anything else is passed on as it is
+	if name, ok := machine["name"].(string); ok && machine["serial"] != nil {
+		sum := sha256.Sum256([]byte(name))
+		machine["serial"], machine["osMachineId"] = "SN-"+name, hex.EncodeToString(sum[:16])
+		if text, err = json.Marshal(machine); err != nil {
+			return err
 		}
 	}
 	res.Body = io.NopCloser(bytes.NewReader(text))
