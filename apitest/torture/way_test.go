@@ -23,7 +23,8 @@ const (
 	found                // an order whose answer and mark are lost: a person says which machine it brought
 	refused              // an account whose credentials are refused after the order, until a person has them checked
 	doubled              // an order that is delivered twice, so that there is an orphan beside the host
-	ways      = 10
+	unseen               // an order that is answered and never shown, until a person gives its machine back or names it
+	ways      = 11
 )
 
 func allWays() (all []way) {
@@ -41,7 +42,7 @@ func (m *torment) anyWay() way {
 // patienceFor is how long a run of the way takes to pass all of its points, more or less.
 func patienceFor(w way) time.Duration {
 	switch w {
-	case removed, denied, found, doubled:
+	case removed, denied, found, doubled, unseen:
 		return 15 * time.Second
 	case givenBack, left, retried, refused:
 		return 6 * time.Second
@@ -53,7 +54,7 @@ func patienceFor(w way) time.Duration {
 // accountFor is the nth account on which a run of the way can come about: not every claim mode leaves a person anything to say.
 func (m *torment) accountFor(w way, n int) account {
 	fit := m.accounts
-	if w == denied || w == found || w == doubled {
+	if w == denied || w == found || w == doubled || w == unseen {
 		fit = slices.Collect(func(yield func(account) bool) {
 			for _, a := range m.accounts {
 				if (a.provider == "sim-label" || a.provider == "sim-none") && !yield(a) {
@@ -96,6 +97,8 @@ func (m *torment) beginOn(w way, a account) {
 		m.spoil(a, cloud.FaultUnauthorized, installs, 0)
 	case doubled:
 		m.spoil(a, cloud.FaultDuplicate, orders, 0)
+	case unseen:
+		m.spoil(a, cloud.FaultLostLabel, orders, 0)
 	case toTheEnd, cancelled, removed:
 	}
 	patience := time.Duration(m.random.IntN(1500)) * time.Millisecond
@@ -132,7 +135,7 @@ func (m *torment) goOn(w way, a account, runID string, patience time.Duration) e
 		if m.comesTo(runID, "status = 'joined'") {
 			return m.remove(a, runID)
 		}
-	case toTheEnd, givenBack, left, denied, found, refused, doubled:
+	case toTheEnd, givenBack, left, denied, found, refused, doubled, unseen:
 	}
 	return nil
 }
