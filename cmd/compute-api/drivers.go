@@ -5,7 +5,9 @@ import (
 
 	"better/compute/model"
 	"better/compute/provider"
+	"better/compute/provider/digitalocean"
 	"better/compute/provider/hetznercloud"
+	"better/compute/provider/ironic"
 	"better/compute/provider/sim"
 	"better/compute/provider/ssh"
 )
@@ -17,8 +19,17 @@ func drivers() map[string]func(providerEntry) (provider.Driver, error) {
 		"sim-name":  simulated(model.ClaimUniqueName),
 		"sim-label": simulated(model.ClaimLabel),
 		"sim-none":  simulated(model.ClaimNone),
+		"digitalocean": func(e providerEntry) (provider.Driver, error) {
+			return digitalocean.New(digitalocean.Options{Endpoint: e.Endpoint, Networks: e.networks()}), nil
+		},
 		"hetzner-cloud": func(e providerEntry) (provider.Driver, error) {
 			return hetznercloud.New(hetznercloud.Options{Endpoint: e.Endpoint, Networks: e.networks()}), nil
+		},
+		"ironic": func(e providerEntry) (provider.Driver, error) {
+			if e.Endpoint == "" {
+				return nil, errors.New("endpoint: must say where Ironic's API is (https://host:6385/v1)")
+			}
+			return ironic.New(ironic.Options{Endpoint: e.Endpoint, Networks: e.networks()}), nil
 		},
 		"ssh": func(e providerEntry) (provider.Driver, error) {
 			return ssh.New(ssh.Options{AllowLoopback: e.AllowLoopback}), nil
