@@ -59,7 +59,7 @@ check: test ## The same as test
 
 .PHONY: test-go
 test-go: deps build ## All Go tests under the race detector, other people's clients among them
-	go test -race -timeout 30m ./...
+	go test -race -timeout 60m ./...
 	go test -tags planted_nocheck -count 1 ./apitest/walls
 
 .PHONY: deps
