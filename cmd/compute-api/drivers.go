@@ -8,6 +8,7 @@ import (
 	"better/compute/provider/digitalocean"
 	"better/compute/provider/hetznercloud"
 	"better/compute/provider/ironic"
+	"better/compute/provider/linode"
 	"better/compute/provider/sim"
 	"better/compute/provider/ssh"
 )
@@ -30,6 +31,9 @@ func drivers() map[string]func(providerEntry) (provider.Driver, error) {
 				return nil, errors.New("endpoint: must say where Ironic's API is (https://host:6385/v1)")
 			}
 			return ironic.New(ironic.Options{Endpoint: e.Endpoint, Networks: e.networks()}), nil
+		},
+		"linode": func(e providerEntry) (provider.Driver, error) {
+			return linode.New(linode.Options{Endpoint: e.Endpoint, Networks: e.networks()}), nil
 		},
 		"ssh": func(e providerEntry) (provider.Driver, error) {
 			return ssh.New(ssh.Options{AllowLoopback: e.AllowLoopback}), nil
