@@ -11,6 +11,7 @@ import (
 	"better/compute/provider/linode"
 	"better/compute/provider/sim"
 	"better/compute/provider/ssh"
+	"better/compute/provider/vultr"
 )
 
 // drivers names every driver of this server, and how its configuration entry becomes one. An error begins with the setting that is wrong.
@@ -37,6 +38,9 @@ func drivers() map[string]func(providerEntry) (provider.Driver, error) {
 		},
 		"ssh": func(e providerEntry) (provider.Driver, error) {
 			return ssh.New(ssh.Options{AllowLoopback: e.AllowLoopback}), nil
+		},
+		"vultr": func(e providerEntry) (provider.Driver, error) {
+			return vultr.New(vultr.Options{Endpoint: e.Endpoint, Networks: e.networks()}), nil
 		},
 	}
 }

@@ -51,6 +51,7 @@ var may = map[string][]string{
 	"provider/hetznercloud": {"model", "provider", "provider/ssh", "provider/vendor", "internal/guard"},
 	"provider/ironic":       {"model", "provider", "provider/ssh", "provider/vendor", "internal/guard"},
 	"provider/linode":       {"model", "provider", "provider/ssh", "provider/vendor", "internal/guard"},
+	"provider/vultr":        {"model", "provider", "provider/ssh", "provider/vendor", "internal/guard"},
 	"provider/digitalocean": {"model", "provider", "provider/ssh", "provider/vendor", "internal/guard"},
 	"provider/sim":          {"model", "provider", "internal/problem"},
 	"provider/ssh":          {"model", "provider", "internal/guard", "internal/problem"},

@@ -2,10 +2,7 @@ package digitalocean_test
 
 import (
 	"context"
-	"crypto/ed25519"
-	"crypto/rand"
 	"encoding/json"
-	"encoding/pem"
 	"fmt"
 	"io"
 	"net/http"
@@ -18,7 +15,6 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
-	"golang.org/x/crypto/ssh"
 
 	"better/compute/apitest/netns"
 	"better/compute/internal/guard"
@@ -100,19 +96,7 @@ func open(url string, timeout time.Duration, config, key string) provider.Client
 	return client
 }
 
-var anyKey = newKey()
-
-func newKey() string {
-	_, private, err := ed25519.GenerateKey(rand.Reader)
-	if err != nil {
-		panic(err)
-	}
-	block, err := ssh.MarshalPrivateKey(private, "")
-	if err != nil {
-		panic(err)
-	}
-	return string(pem.EncodeToMemory(block))
-}
+var anyKey = netns.NewKey()
 
 func driver(url string, timeout time.Duration) *digitalocean.Driver {
 	return digitalocean.New(digitalocean.Options{Endpoint: url, Networks: guard.Networks{netip.MustParsePrefix("127.0.0.0/8")}, Timeout: timeout})
@@ -361,7 +345,7 @@ func TestABusyDropletIsReleasedLater(t *testing.T) {
 func TestInstallsOnWhatItOrdered(t *testing.T) {
 	t.Parallel()
 	host := netns.Hosts(t, 1)[0]
-	b := setup(t, options{key: newKey(), change: func(f *fake) { f.address = host.Address.String() }})
+	b := setup(t, options{key: netns.NewKey(), change: func(f *fake) { f.address = host.Address.String() }})
 	c := b.Client.(interface {
 		provider.Bootstrapper
 		provider.Orderer
@@ -369,7 +353,7 @@ func TestInstallsOnWhatItOrdered(t *testing.T) {
 	if _, err := c.Order(t.Context(), provider.Order{OperationID: "bcd-1", OfferID: b.OfferID}); err != nil {
 		t.Fatal(err)
 	}
-	boot(t, host, b.fake.userData[first+2])
+	host.TakeUserData(b.fake.userData[first+2])
 	id := fmt.Sprint(first + 2)
 	identity, err := c.Identify(t.Context(), id)
 	for ; provider.ClassOf(err) == provider.Unavailable && err != nil; identity, err = c.Identify(t.Context(), id) { // it is made after some looks
@@ -393,21 +377,4 @@ func TestInstallsOnWhatItOrdered(t *testing.T) {
 	if _, err := c.Prepare(t.Context(), fmt.Sprint(first)); provider.ClassOf(err) != provider.InvalidConfig || !strings.Contains(err.Error(), "hostFingerprints") {
 		t.Errorf("a droplet that nobody ordered: %v", err)
 	}
-}
-
-// boot does with user data what cloud-init does.
-func boot(t *testing.T, host *netns.Host, userData string) {
-	t.Helper()
-	var config struct {
-		Keys []string          `json:"ssh_authorized_keys"`
-		Host map[string]string `json:"ssh_keys"`
-	}
-	text, found := strings.CutPrefix(userData, "#cloud-config\n")
-	if err := json.Unmarshal([]byte(text), &config); err != nil || !found {
-		t.Fatalf("user data %q: %v", userData, err)
-	}
-	host.StopSSHD()
-	host.Write("/etc/ssh/netns_host_key", config.Host["ed25519_private"])
-	host.Write("/etc/ssh/netns_authorized_keys", strings.Join(config.Keys, "\n")+"\n")
-	host.StartSSHD()
 }
