@@ -218,10 +218,20 @@ func idText(v any) string {
 
 // tenantsOfBody lists the tenant that the body of a REST call names. What is wrong with the body is for the method to say.
 func tenantsOfBody(body []byte) []string {
-	var tenant string
-	err := json.NewDecoder(bytes.NewReader(strictjson.Member(body, "tenantId"))).Decode(&tenant)
-	if err != nil || tenant == "" || len(tenant) > longestTenant {
-		return nil
+	if tenant := textMember(body, "tenantId", longestTenant); tenant != "" {
+		return []string{tenant}
 	}
-	return []string{tenant}
+	return nil
+}
+
+// textMember is the text of an object's member, as far as one look at each byte tells it, see strictjson.Member; empty for what is no text or
+// longer than so many bytes, which costs no more than to look at it.
+func textMember(data []byte, name string, most int) string {
+	value := strictjson.Member(data, name)
+	value = value[:min(len(value), 6*most+2)] // all of it escaped, and the quotes
+	var text string
+	if err := json.NewDecoder(bytes.NewReader(value)).Decode(&text); err != nil || len(text) > most {
+		return ""
+	}
+	return text
 }

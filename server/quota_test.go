@@ -127,10 +127,41 @@ func TestReadingABodyTakesPoints(t *testing.T) {
 			c.send("%s", `{"id":"1","type":"subscribe","payload":`+variables(100<<10)+`}`)
 			return strings.Contains(c.next(), string(problem.RateLimited))
 		},
+		"no operation on a socket": func(w *world) bool {
+			c := w.connect(t, tokenAlice)
+			c.send("%s", `{"id":"1","type":"complete","payload":`+variables(100<<10)+`}`)
+			return c.isSentAway()
+		},
+		"a ping on a socket": func(w *world) bool {
+			c := w.connect(t, tokenAlice)
+			c.send("%s", `{"type":"ping","payload":`+variables(100<<10)+`}`)
+			return c.isSentAway()
+		},
+		"no JSON on a socket": func(w *world) bool {
+			c := w.connect(t, tokenAlice)
+			c.send("%s", `{"id":{"a":"`+strings.Repeat("x", 100<<10))
+			return c.isSentAway()
+		},
+		"an operation that has no place": func(w *world) bool {
+			c := w.connect(t, tokenAlice)
+			c.subscribe("1", watch("t", -1))
+			c.expect(`{"id":"1","type":"next"…`)
+			c.send("%s", `{"id":"2","type":"subscribe","payload":`+variables(100<<10)+`}`)
+			return strings.Contains(c.next(), `"rule":"points"`)
+		},
+		"an operation under the id of one that runs": func(w *world) bool {
+			c := w.connect(t, tokenAlice)
+			c.subscribe("1", watch("t", -1))
+			c.expect(`{"id":"1","type":"next"…`)
+			c.send("%s", `{"id":"1","type":"subscribe","payload":`+variables(100<<10)+`}`)
+			return c.isSentAway()
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := setup(t, func(c *Config) { c.Limits.PointsPerSecond, c.Limits.PointsAtMost = 1, 1000 })
+			w := setup(t, func(c *Config) {
+				c.Limits.PointsPerSecond, c.Limits.PointsAtMost, c.Limits.SocketOperations = 1, 1000, 1
+			})
 			for n := 1; !send(w); n++ { // 792 points each, or for the query 192
 				if n > 10 {
 					t.Fatal("reading is free")

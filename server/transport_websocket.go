@@ -23,6 +23,15 @@ const socketSubprotocol = "graphql-transport-ws"
 // closeTime is how long a client that was too late with its credential gets to answer the closing handshake.
 const closeTime = time.Second
 
+// What a client may say before its caller is known: a token as large as any is, and a few words. Each message counts for at least leastHello.
+const (
+	helloBytes = 24 << 10
+	leastHello = 1 << 10
+)
+
+// longestUnread is how long the id of an operation may be that is refused unread.
+const longestUnread = 128
+
 // The close codes of the protocol. Its clients try again after 4403 and 4408 and after those codes of RFC 6455 that say so,
 // and give up after the others.
 const (
@@ -33,7 +42,7 @@ const (
 	closeInitTimeout    websocket.StatusCode = 4408
 	closeDuplicateID    websocket.StatusCode = 4409
 	closeTooManyInits   websocket.StatusCode = 4429
-	closeTooManySockets                      = websocket.StatusTryAgainLater
+	closeTryLater                            = websocket.StatusTryAgainLater
 	closeDraining                            = websocket.StatusGoingAway
 )
 
@@ -60,7 +69,6 @@ type message struct {
 type incoming struct {
 	id, kind string
 	payload  map[string]any
-	bytes    int // of the whole message
 }
 
 // socket is one WebSocket connection. One goroutine reads; each operation runs in one of its own; whoever finds a reason
@@ -98,7 +106,6 @@ func (s *Server) serveSocket(w http.ResponseWriter, r *http.Request) {
 	}
 	s.metrics.sockets.Inc()
 	defer s.metrics.sockets.Dec()
-	conn.SetReadLimit(int64(s.config.Limits.BodyBytes))
 
 	// Not the request's own end: that comes with its handler's, and at shutdown too early for a close frame.
 	ctx, drop := context.WithCancel(context.WithoutCancel(r.Context()))
@@ -169,7 +176,7 @@ func (c *socket) serve(ctx, operations context.Context) {
 	silent := time.AfterFunc(initTime+closeTime, c.drop) // who sends nothing will not answer a close frame either
 	defer silent.Stop()
 	var first *incoming
-	c.read(ctx, func(m incoming) (more bool) {
+	c.read(ctx, c.hello(), func(m incoming) (more bool) {
 		switch m.kind {
 		case messageInit:
 			first = &m
@@ -191,21 +198,51 @@ func (c *socket) serve(ctx, operations context.Context) {
 	silent.Stop()
 	operations, leave := c.init(operations, first.payload)
 	defer leave()
-	c.read(ctx, func(m incoming) (more bool) {
+	c.conn.SetReadLimit(int64(c.server.config.Limits.BodyBytes))
+	pays := func(data []byte) bool { return c.pays(operations, data) }
+	c.read(ctx, pays, func(m incoming) (more bool) {
 		c.handle(operations, m)
 		return true
 	})
 }
 
-// read hands on messages until take wants no more or the connection ends. After close they are read on, as the closing
-// handshake needs, and dropped.
-func (c *socket) read(ctx context.Context, take func(incoming) (more bool)) {
+// hello lets a client whose caller is not known yet say helloBytes in all. The connection ends with what is longer, before it is read.
+func (c *socket) hello() (admit func(data []byte) bool) {
+	left := min(helloBytes, c.server.config.Limits.BodyBytes)
+	c.conn.SetReadLimit(int64(left))
+	return func(data []byte) bool {
+		left = max(left-max(len(data), leastHello), 0)
+		c.conn.SetReadLimit(int64(left))
+		return true
+	}
+}
+
+// pays takes the points for reading a message, of whatever kind, from the caller. Where they are too few the message is not parsed: the
+// operation that it would begin is refused, and the connection ends with any other, which no client makes so large in good faith.
+func (c *socket) pays(ctx context.Context, data []byte) bool {
+	err := c.server.quota.chargeBody(ctx, len(data))
+	if err == nil {
+		return true
+	}
+	refusal := c.server.engine.refuse(ctx, err)
+	id := textMember(data, "id", longestUnread)
+	if id == "" || c.isLive(id) || textMember(data, "type", longestUnread) != messageSubscribe {
+		c.close(closeTryLater, "Too many large messages")
+		return false
+	}
+	_ = c.send(message{ID: id, Type: messageError, Payload: encodeErrors(refusal)})
+	return false
+}
+
+// read hands on the messages that admit lets be parsed, until take wants no more or the connection ends. After close they are read on,
+// as the closing handshake needs, and dropped.
+func (c *socket) read(ctx context.Context, admit func(data []byte) bool, take func(incoming) (more bool)) {
 	for more := true; more; {
 		kind, data, err := c.conn.Read(ctx)
 		if err != nil {
 			return
 		}
-		if c.isClosing() {
+		if c.isClosing() || !admit(data) {
 			continue
 		}
 		m, ok := parseMessage(kind, data)
@@ -231,7 +268,7 @@ func (c *socket) init(ctx context.Context, payload map[string]any) (context.Cont
 	release, ok := c.server.sockets.enter(actor.Subject)
 	if !ok {
 		c.server.metrics.limit("sockets_per_subject")
-		c.close(closeTooManySockets, "Too many connections")
+		c.close(closeTryLater, "Too many connections")
 		return ctx, func() {}
 	}
 	leave := release
@@ -265,7 +302,6 @@ func parseMessage(kind websocket.MessageType, data []byte) (incoming, bool) {
 		id:      member[string](object, "id", "a string", &issues),
 		kind:    member[string](object, "type", "a string", &issues),
 		payload: member[map[string]any](object, "payload", "an object", &issues),
-		bytes:   len(data),
 	}
 	return m, len(issues) == 0
 }
@@ -304,7 +340,7 @@ func (c *socket) subscribe(ctx context.Context, m incoming) {
 	if err == nil {
 		c.tasks.Go(func() {
 			defer cancel()
-			c.run(ctx, m, op, params)
+			c.run(ctx, m.id, op, params)
 		})
 		return
 	}
@@ -339,14 +375,9 @@ func (c *socket) admit(id string, op *liveOperation) error {
 }
 
 // run executes one operation and sends what it gives. A client that gave it up hears nothing more of it.
-func (c *socket) run(ctx context.Context, m incoming, op *liveOperation, params *graphql.RawParams) {
-	id := m.id
+func (c *socket) run(ctx context.Context, id string, op *liveOperation, params *graphql.RawParams) {
 	defer c.ended(id, op)
 	defer c.server.presenter.recover(ctx)
-	if err := c.server.quota.chargeBody(ctx, m.bytes); err != nil {
-		c.finish(id, op, message{ID: id, Type: messageError, Payload: encodeErrors(c.server.engine.refuse(ctx, err))})
-		return
-	}
 	prepared, refusal := c.server.engine.prepare(ctx, params)
 	if refusal != nil {
 		c.finish(id, op, message{ID: id, Type: messageError, Payload: encodeErrors(refusal)})
@@ -371,6 +402,13 @@ func (c *socket) run(ctx context.Context, m incoming, op *liveOperation, params 
 }
 
 var errOperationOver = errors.New("the operation is over")
+
+// isLive reports whether the client still listens to an operation under the id.
+func (c *socket) isLive(id string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.live[id] != nil
+}
 
 // listening reports whether the client still waits for this operation under the id, and not for a later one.
 func (c *socket) listening(id string, op *liveOperation) bool {

@@ -91,6 +91,58 @@ func (c *client) closed(code websocket.StatusCode) {
 	}
 }
 
+// isSentAway says hello once more and reports whether the server has no points left for the caller.
+func (c *client) isSentAway() bool {
+	c.t.Helper()
+	_ = c.conn.Write(c.t.Context(), websocket.MessageText, []byte(`{"type":"ping"}`)) // fails when the server is faster
+	ctx, cancel := context.WithTimeout(c.t.Context(), 15*time.Second)
+	defer cancel()
+	_, _, err := c.conn.Read(ctx)
+	return websocket.CloseStatus(err) == closeTryLater
+}
+
+// Nobody is charged for what comes before the caller is known, so little is read of it.
+func TestLittleIsReadBeforeTheCallerIsKnown(t *testing.T) {
+	t.Parallel()
+	w := setup(t, func(c *Config) { c.Limits.InitTime = time.Minute })
+	open := func(pings int) *client {
+		c := w.dial(t, socketSubprotocol, nil)
+		for range pings {
+			c.send(`{"type":"ping"}`)
+			c.expect(`{"type":"pong"}`)
+		}
+		return c
+	}
+	fill := func(kind string, bytes int) string {
+		return `{"type":"` + kind + `","payload":{"authorization":"` + strings.Repeat("x", bytes) + `"}}`
+	}
+	for name, c := range map[string]struct {
+		pings int
+		last  string
+		code  websocket.StatusCode
+	}{
+		"a large ping":                     {0, fill(messagePing, helloBytes), websocket.StatusMessageTooBig},
+		"a large init":                     {0, fill(messageInit, helloBytes), websocket.StatusMessageTooBig},
+		"many pings":                       {helloBytes / leastHello, fill(messagePing, 1), websocket.StatusMessageTooBig},
+		"the largest token, after pings":   {4, fill(messageInit, 16<<10), closeForbidden},
+		"the last word":                    {helloBytes/leastHello - 1, fill(messageInit, 900), closeForbidden},
+		"a large init after several pings": {10, fill(messageInit, 16<<10), websocket.StatusMessageTooBig},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c1 := open(c.pings)
+			c1.send("%s", c.last)
+			c1.closed(c.code)
+		})
+	}
+	t.Run("known", func(t *testing.T) {
+		t.Parallel()
+		c := w.connect(t, tokenAlice)
+		c.send("%s", fill(messagePing, 200<<10))
+		c.expect(`{"type":"pong"}`)
+	})
+}
+
 func TestSocketCloseCodes(t *testing.T) {
 	t.Parallel()
 	w := setup(t, func(c *Config) { c.Limits.InitTime = 200 * time.Millisecond })
