@@ -29,8 +29,8 @@ const (
 	leastHello = 1 << 10
 )
 
-// longestUnread is how long the id of an operation may be that is refused unread.
-const longestUnread = 128
+// longestID is how many bytes the id of an operation may have: it is kept and comes back with each message.
+const longestID = 128
 
 // The close codes of the protocol. Its clients try again after 4403 and 4408 and after those codes of RFC 6455 that say so,
 // and give up after the others.
@@ -225,8 +225,8 @@ func (c *socket) pays(ctx context.Context, data []byte) bool {
 		return true
 	}
 	refusal := c.server.engine.refuse(ctx, err)
-	id := textMember(data, "id", longestUnread)
-	if id == "" || c.isLive(id) || textMember(data, "type", longestUnread) != messageSubscribe {
+	id := textMember(data, "id", longestID)
+	if id == "" || c.isLive(id) || textMember(data, "type", len(messageSubscribe)) != messageSubscribe {
 		c.close(closeTryLater, "Too many large messages")
 		return false
 	}
@@ -329,7 +329,7 @@ func (c *socket) handle(ctx context.Context, m incoming) {
 
 func (c *socket) subscribe(ctx context.Context, m incoming) {
 	params, err := paramsFrom(m.payload)
-	if m.id == "" || m.payload == nil || err != nil {
+	if m.id == "" || len(m.id) > longestID || m.payload == nil || err != nil {
 		c.close(closeBadRequest, "Invalid message")
 		return
 	}

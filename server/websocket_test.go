@@ -179,6 +179,7 @@ func TestSocketCloseCodes(t *testing.T) {
 		"subscribe without id":           {acked, []string{`{"type":"subscribe","payload":{"query":"{ __typename }"}}`}, 4400},
 		"subscribe without payload":      {acked, []string{`{"id":"1","type":"subscribe"}`}, 4400},
 		"query that is no string":        {acked, []string{`{"id":"1","type":"subscribe","payload":{"query":7}}`}, 4400},
+		"subscribe with a long id":       {acked, []string{`{"id":"` + strings.Repeat("1", longestID+1) + `","type":"subscribe","payload":{"query":"{ __typename }"}}`}, 4400},
 		"complete without id":            {acked, []string{`{"type":"complete"}`}, 4400},
 		"duplicate id": {acked, []string{
 			`{"id":"1","type":"subscribe","payload":` + requestFor(watch("t", -1)) + `}`,
@@ -236,6 +237,10 @@ func TestSocketOperations(t *testing.T) {
 	c.expect(`{"id":"lag","type":"error","payload":[{"message":"The subscriber does not keep up.","path":["bootstrapStatusChanged"],"extensions":{"code":"RATE_LIMITED"}}]}`)
 
 	t.Log("an id is free again as soon as the client gave it up, and the old operation is not heard any more")
+	longest := strings.Repeat("x", longestID)
+	c.subscribe(longest, `{ __typename }`)
+	c.expect(`{"id":"` + longest + `","type":"next"…`)
+	c.expect(`{"id":"` + longest + `","type":"complete"}`)
 	c.subscribe("x", watch("t", -1))
 	c.expect(change("x", 0))
 	c.send(`{"id":"x","type":"complete"}`)
