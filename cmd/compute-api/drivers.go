@@ -9,6 +9,7 @@ import (
 	"better/compute/provider/hetznercloud"
 	"better/compute/provider/ironic"
 	"better/compute/provider/linode"
+	"better/compute/provider/scaleway"
 	"better/compute/provider/sim"
 	"better/compute/provider/ssh"
 	"better/compute/provider/vultr"
@@ -35,6 +36,9 @@ func drivers() map[string]func(providerEntry) (provider.Driver, error) {
 		},
 		"linode": func(e providerEntry) (provider.Driver, error) {
 			return linode.New(linode.Options{Endpoint: e.Endpoint, Networks: e.networks()}), nil
+		},
+		"scaleway": func(e providerEntry) (provider.Driver, error) {
+			return scaleway.New(scaleway.Options{Endpoint: e.Endpoint, Networks: e.networks()}), nil
 		},
 		"ssh": func(e providerEntry) (provider.Driver, error) {
 			return ssh.New(ssh.Options{AllowLoopback: e.AllowLoopback}), nil
