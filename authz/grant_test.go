@@ -391,3 +391,44 @@ func TestNoGrantOutlivesItsObject(t *testing.T) {
 		t.Errorf("%d bindings are left on the account, %v", left, err)
 	}
 }
+
+// What one tenant's administrators bind somebody to is read with every decision about them, in other tenants as well.
+func TestBindingsOfASubjectInATenantAreBounded(t *testing.T) {
+	t.Parallel()
+	b := setup(t, allow("user:a", "tenant-admin", "compute-tenant/a"), allow("user:b", "tenant-admin", "compute-tenant/b"),
+		allow("user:victim", "provider-viewer", "compute-tenant/b"))
+	b.withItems(t)
+	b.exec(t, "INSERT INTO pools (id, tenant_id, name, class, agent) SELECT 'pool_' || n, 'a', 'p' || n, 'vps', 'none' FROM generate_series(1, ?) n", maxBindings-1)
+	b.exec(t, "INSERT INTO role_bindings (subject, role, object, effect) SELECT 'user:victim', 'provider-viewer', 'compute-pool/pool_' || n, 'deny' FROM generate_series(1, ?) n",
+		maxBindings-1)
+	grant := func(caller string, binding model.RoleBinding) error {
+		_, err := b.d.GrantRole(as(t.Context(), caller), grantInput(binding))
+		return err
+	}
+	last := allow("user:victim", "provider-viewer", "compute-provider-account/"+account1)
+	for range 2 { // the second time nothing is added
+		if err := grant("user:a", last); err != nil {
+			t.Fatal(err)
+		}
+	}
+	before := b.bindings(t)
+	for _, effect := range []func(subject, role, object string) model.RoleBinding{allow, deny} {
+		wantCode(t, grant("user:a", effect("user:victim", "provider-viewer", "compute-pool/"+pool1)), problem.InvalidState)
+		wantCode(t, grant("user:a", effect("user:victim", "provider-viewer", "compute-tenant/a")), problem.InvalidState)
+	}
+	if !cmp.Equal(before, b.bindings(t)) {
+		t.Error("a refused grant changed bindings")
+	}
+	if err := grant("user:b", allow("user:victim", "provider-manager", "compute-provider-account/"+account2)); err != nil {
+		t.Errorf("another tenant: %v", err)
+	}
+	if err := grant("user:a", allow("user:other", "provider-viewer", "compute-tenant/a")); err != nil {
+		t.Errorf("another subject: %v", err)
+	}
+	if _, err := b.d.RevokeRole(as(t.Context(), "user:a"), revokeInput(last)); err != nil {
+		t.Fatal(err)
+	}
+	if err := grant("user:a", allow("user:victim", "provider-viewer", "compute-tenant/a")); err != nil {
+		t.Errorf("after one was revoked: %v", err)
+	}
+}

@@ -11,6 +11,7 @@ import (
 	"better/compute/audit/journal"
 	"better/compute/internal/input"
 	"better/compute/internal/postgres"
+	"better/compute/internal/problem"
 	"better/compute/model"
 )
 
@@ -190,6 +191,22 @@ func selectBindings(ctx context.Context, idb bun.IDB, at Object, subject *Subjec
 		return nil, postgres.Translate(fmt.Errorf("listing role bindings: %w", err))
 	}
 	return bindings, nil
+}
+
+// checkBindings refuses what gave the subject more than maxBindings in the object's tenant.
+func checkBindings(ctx context.Context, tx bun.Tx, subject Subject, on Object) error {
+	tenantID := on.TenantID()
+	if tenantID == "" {
+		return nil // those who administer the fleet answer for it
+	}
+	n, err := bindingsOn(tx, Tenant(tenantID)).Model((*model.RoleBinding)(nil)).Where("subject = ?", subject).Count(ctx)
+	if err != nil {
+		return postgres.Translate(fmt.Errorf("counting role bindings: %w", err))
+	}
+	if n > maxBindings {
+		return problem.New(problem.InvalidState, "The subject has %d bindings in this tenant already; revoke one first, or bind a group.", maxBindings)
+	}
+	return nil
 }
 
 func bindingsOn(idb bun.IDB, at Object) *bun.SelectQuery {
