@@ -8,6 +8,7 @@ import (
 	"better/compute/provider/digitalocean"
 	"better/compute/provider/hetznercloud"
 	"better/compute/provider/ironic"
+	"better/compute/provider/libvirt"
 	"better/compute/provider/linode"
 	"better/compute/provider/scaleway"
 	"better/compute/provider/sim"
@@ -39,6 +40,9 @@ func drivers() map[string]func(providerEntry) (provider.Driver, error) {
 		},
 		"scaleway": func(e providerEntry) (provider.Driver, error) {
 			return scaleway.New(scaleway.Options{Endpoint: e.Endpoint, Networks: e.networks()}), nil
+		},
+		"libvirt": func(e providerEntry) (provider.Driver, error) {
+			return libvirt.New(libvirt.Options{Networks: e.networks()}), nil
 		},
 		"ssh": func(e providerEntry) (provider.Driver, error) {
 			return ssh.New(ssh.Options{AllowLoopback: e.AllowLoopback}), nil

@@ -50,6 +50,7 @@ var may = map[string][]string{
 	"provider/vendor":       {"provider", "internal/guard"},
 	"provider/hetznercloud": {"model", "provider", "provider/ssh", "provider/vendor", "internal/guard"},
 	"provider/ironic":       {"model", "provider", "provider/ssh", "provider/vendor", "internal/guard"},
+	"provider/libvirt":      {"model", "provider", "provider/ssh", "internal/guard"},
 	"provider/linode":       {"model", "provider", "provider/ssh", "provider/vendor", "internal/guard"},
 	"provider/vultr":        {"model", "provider", "provider/ssh", "provider/vendor", "internal/guard"},
 	"provider/scaleway":     {"model", "provider", "provider/ssh", "provider/vendor", "internal/guard"},
@@ -91,27 +92,29 @@ var may = map[string][]string{
 // outside lists, by the beginning of their import paths, libraries that only some packages may import. Tests, and what serves
 // only tests, are free.
 var outside = map[string][]string{
-	"github.com/casbin/":           {"authz"},
-	"github.com/riverqueue/":       {"bootstrap", "internal/postgres", "cmd/compute-api"}, // postgres: its migrations, under one lock with ours
-	"github.com/uptrace/bun":       {"internal/postgres", "internal/event", "audit", "audit/journal", "authz", "apitoken", "secret", "provideraccount", "pool", "host", "bootstrap"},
-	"github.com/jackc/":            {"internal/postgres", "internal/postgres/embedded", "internal/event", "authz"}, // LISTEN needs the bare connection
-	"github.com/99designs/":        {"graph", "resolvers", "server"},
-	"github.com/vektah/":           {"graph", "resolvers", "server"},
-	"github.com/go-chi/":           {"server"},
-	"github.com/coder/":            {"server"},
-	"github.com/prometheus/":       {"identity", "server", "cmd/compute-api"},
-	"github.com/coreos/":           {"identity"},
-	"github.com/go-jose/":          {"identity"},
-	"github.com/spf13/":            {"cmd/compute-api"},
-	"github.com/knadh/":            {"cmd/compute-api"},
-	"golang.org/x/crypto/ssh":      {"provider/ssh"},
-	"github.com/digitalocean/godo": {"provider/digitalocean"},
-	"github.com/scaleway":          {"provider/scaleway"},
-	"github.com/hetznercloud/":     {"provider/hetznercloud"},
-	"github.com/gophercloud/":      {"provider/ironic"},
-	"github.com/hashicorp/vault/":  {"secret/vault"},
-	"github.com/gorilla/":          {},
-	"github.com/lib/pq":            {},
+	"github.com/casbin/":                 {"authz"},
+	"github.com/riverqueue/":             {"bootstrap", "internal/postgres", "cmd/compute-api"}, // postgres: its migrations, under one lock with ours
+	"github.com/uptrace/bun":             {"internal/postgres", "internal/event", "audit", "audit/journal", "authz", "apitoken", "secret", "provideraccount", "pool", "host", "bootstrap"},
+	"github.com/jackc/":                  {"internal/postgres", "internal/postgres/embedded", "internal/event", "authz"}, // LISTEN needs the bare connection
+	"github.com/99designs/":              {"graph", "resolvers", "server"},
+	"github.com/vektah/":                 {"graph", "resolvers", "server"},
+	"github.com/go-chi/":                 {"server"},
+	"github.com/coder/":                  {"server"},
+	"github.com/prometheus/":             {"identity", "server", "cmd/compute-api"},
+	"github.com/coreos/":                 {"identity"},
+	"github.com/go-jose/":                {"identity"},
+	"github.com/spf13/":                  {"cmd/compute-api"},
+	"github.com/knadh/":                  {"cmd/compute-api"},
+	"golang.org/x/crypto/ssh":            {"provider/ssh"},
+	"github.com/digitalocean/godo":       {"provider/digitalocean"},
+	"github.com/scaleway":                {"provider/scaleway"},
+	"github.com/hetznercloud/":           {"provider/hetznercloud"},
+	"github.com/gophercloud/":            {"provider/ironic"},
+	"github.com/digitalocean/go-libvirt": {"provider/libvirt"},
+	"libvirt.org/":                       {"provider/libvirt"},
+	"github.com/hashicorp/vault/":        {"secret/vault"},
+	"github.com/gorilla/":                {},
+	"github.com/lib/pq":                  {},
 }
 
 // onlyStandard lists packages that import the standard library alone: model, because every layer stands on it, and the agent,
