@@ -8,6 +8,8 @@ import (
 	"better/compute/provider/digitalocean"
 	"better/compute/provider/hetznercloud"
 	"better/compute/provider/ironic"
+	"better/compute/provider/lambda"
+	"better/compute/provider/latitude"
 	"better/compute/provider/libvirt"
 	"better/compute/provider/linode"
 	"better/compute/provider/scaleway"
@@ -34,6 +36,12 @@ func drivers() map[string]func(providerEntry) (provider.Driver, error) {
 				return nil, errors.New("endpoint: must say where Ironic's API is (https://host:6385/v1)")
 			}
 			return ironic.New(ironic.Options{Endpoint: e.Endpoint, Networks: e.networks()}), nil
+		},
+		"lambda": func(e providerEntry) (provider.Driver, error) {
+			return lambda.New(lambda.Options{Endpoint: e.Endpoint, Networks: e.networks()}), nil
+		},
+		"latitude": func(e providerEntry) (provider.Driver, error) {
+			return latitude.New(latitude.Options{Endpoint: e.Endpoint, Networks: e.networks()}), nil
 		},
 		"linode": func(e providerEntry) (provider.Driver, error) {
 			return linode.New(linode.Options{Endpoint: e.Endpoint, Networks: e.networks()}), nil
