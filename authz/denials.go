@@ -8,7 +8,7 @@ import (
 	"better/compute/internal/problem"
 )
 
-// DenialLimits is how many denials of one caller are told, and written, in a time.
+// DenialLimits is how many denials of one caller, or of all services of one tenant together, are told, and written, in a time.
 type DenialLimits struct {
 	PerSecond int // that a caller gets back each second
 	AtMost    int // that it can save up
@@ -20,11 +20,22 @@ var defaultDenials = DenialLimits{PerSecond: 20, AtMost: 200}
 // sweepDenialsAt is how many callers are remembered before those that have all their denials back are forgotten.
 const sweepDenialsAt = 10_000
 
-// denials counts those of each caller, so that nobody without rights can fill the audit log.
+// denials counts those of each caller, so that nobody without rights can fill the audit log. The services of a tenant, which its administrators make,
+// are one caller.
 type denials struct {
 	mu      sync.Mutex
-	left    map[Subject]denialsLeft
+	left    map[payer]denialsLeft
 	sweepAt int // how many callers the next sweep waits for
+}
+
+// payer is a tenant, for all of its services, or else a subject.
+type payer struct{ limit, name string }
+
+func payerOf(caller Subject) payer {
+	if tenant := ServiceTenant(caller); tenant != "" {
+		return payer{"tenant", tenant}
+	}
+	return payer{"subject", caller}
 }
 
 type denialsLeft struct {
@@ -32,28 +43,30 @@ type denialsLeft struct {
 	at time.Time
 }
 
-// take takes one denial of the caller's. RATE_LIMITED, with details.retryAfterSeconds, when it has none left.
+// take takes one denial of the caller's. RATE_LIMITED, with details.retryAfterSeconds, when it has none left; details.limit says
+// whose they are, "subject" or "tenant".
 func (d *denials) take(l DenialLimits, caller Subject, now time.Time) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	left := d.of(l, caller, now)
+	p := payerOf(caller)
+	left := d.of(l, p, now)
 	if left < 1 {
 		wait := math.Ceil((1 - left) / float64(l.PerSecond))
 		return problem.New(problem.RateLimited, "You were denied too often in a short time; try again later.").
-			With("rule", "denials").With("limit", "subject").With("retryAfterSeconds", int(wait))
+			With("rule", "denials").With("limit", p.limit).With("retryAfterSeconds", int(wait))
 	}
 	if d.left == nil {
-		d.left, d.sweepAt = map[Subject]denialsLeft{}, sweepDenialsAt
+		d.left, d.sweepAt = map[payer]denialsLeft{}, sweepDenialsAt
 	}
-	d.left[caller] = denialsLeft{left - 1, now}
+	d.left[p] = denialsLeft{left - 1, now}
 	if len(d.left) >= d.sweepAt {
 		d.sweep(l, now)
 	}
 	return nil
 }
 
-func (d *denials) of(l DenialLimits, caller Subject, now time.Time) float64 {
-	left, known := d.left[caller]
+func (d *denials) of(l DenialLimits, p payer, now time.Time) float64 {
+	left, known := d.left[p]
 	if !known {
 		return float64(l.AtMost)
 	}
@@ -62,9 +75,9 @@ func (d *denials) of(l DenialLimits, caller Subject, now time.Time) float64 {
 
 // sweep waits the longer the more are left, so that a flood of callers costs each of them a constant.
 func (d *denials) sweep(l DenialLimits, now time.Time) {
-	for caller := range d.left {
-		if d.of(l, caller, now) >= float64(l.AtMost) {
-			delete(d.left, caller)
+	for p := range d.left {
+		if d.of(l, p, now) >= float64(l.AtMost) {
+			delete(d.left, p)
 		}
 	}
 	d.sweepAt = max(sweepDenialsAt, 2*len(d.left))

@@ -41,6 +41,25 @@ func TestDenialsOfACallerAreLimited(t *testing.T) {
 	wantCode(t, denied("t6"), problem.RateLimited)
 }
 
+// A tenant's administrators make services at will, and each must not bring denials of its own.
+func TestServicesOfATenantShareTheirDenials(t *testing.T) {
+	t.Parallel()
+	var d denials
+	l := DenialLimits{PerSecond: 1, AtMost: 2}
+	noon := time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)
+	take := func(caller Subject) error { return d.take(l, caller, noon) }
+	for _, caller := range []Subject{"service:evil/1", "service:evil/2", "service:other/1", "service:1", "user:evil/1", "user:evil"} {
+		if err := take(caller); err != nil {
+			t.Errorf("%s: %v", caller, err)
+		}
+	}
+	err := take("service:evil/3")
+	wantCode(t, err, problem.RateLimited)
+	if got := problem.From(err).Details["limit"]; got != "tenant" {
+		t.Errorf("the limit is of the %v", got)
+	}
+}
+
 func TestDenialsForgetCallersThatHaveThemBack(t *testing.T) {
 	t.Parallel()
 	var d denials

@@ -46,6 +46,15 @@ func tenantOf(s Subject) (Object, bool) {
 	return Tenant(tenantID), isService && owned && input.ValidTenant(tenantID)
 }
 
+// ServiceTenant is the tenant that a service belongs to, whose administrators make as many of those as they like: what is counted for each of them
+// is counted for the tenant. Empty for other subjects.
+func ServiceTenant(s Subject) string {
+	if tenant, owned := tenantOf(s); owned {
+		return tenant.TenantID()
+	}
+	return ""
+}
+
 // checkRevoke judges a binding by its form alone: one that outlived its role must be removable.
 func checkRevoke(b model.RoleBinding) error {
 	var issues problem.Issues
