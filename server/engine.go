@@ -132,7 +132,7 @@ func (e *engine) prepare(ctx context.Context, params *graphql.RawParams) (*opera
 	if err := e.quota.charge(ctx, op.cost.Requested, op.tenants); err != nil {
 		return nil, e.refuse(ctx, err)
 	}
-	e.quota.chargeNodes(op)
+	e.quota.chargeNodes(ctx, op)
 	return op, nil
 }
 

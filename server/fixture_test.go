@@ -32,6 +32,8 @@ const (
 	tokenBob   = "bob-token"
 	tokenShort = "short-token" // of a credential that ends soon
 
+	tokenService = "token-of-" // and the name of a service of the tenant "alice-1"
+
 	tokenNoProvider = "unknowable-token" // of a credential that nobody can check now
 )
 
@@ -124,6 +126,9 @@ func (w *world) authenticate(ctx context.Context, token string) (authz.Actor, er
 		return authz.Actor{}, problem.New(problem.Unavailable, "The identity provider does not answer.")
 	case tokenShort:
 		return authz.Actor{Subject: "user:short", Expires: time.Now().Add(w.lifeShort)}, nil
+	}
+	if service, ok := strings.CutPrefix(token, tokenService); ok {
+		return authz.Actor{Subject: "service:alice-1/" + service}, nil
 	}
 	return StaticTokens([]StaticToken{{Token: tokenAlice, Subject: "user:alice"}, {Token: tokenBob, Subject: "user:bob"}})(ctx, token)
 }

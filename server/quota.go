@@ -33,18 +33,24 @@ func newQuota(l Limits, belongs func(ctx context.Context, tenantID string) bool)
 	return &quota{meter: newMeter(l), streams: newGate(l.StreamsPerTenant), belongs: belongs}
 }
 
-// own gives the tenants in which the context's caller has a right.
+// own gives those of the tenants in which the context's caller has a right, and the one whose service it is: that has as many services as its
+// administrators like, so whatever they ask for is the tenant's.
 func (q *quota) own(ctx context.Context, tenants []string) []string {
 	var own []string
+	actor, _ := authz.ActorFrom(ctx)
+	home := authz.ServiceTenant(actor.Subject)
+	if home != "" {
+		own = append(own, home)
+	}
 	for _, tenant := range tenants {
-		if q.belongs(ctx, tenant) {
+		if tenant != home && q.belongs(ctx, tenant) {
 			own = append(own, tenant)
 		}
 	}
 	return own
 }
 
-// charge takes points from the context's caller and from its tenants among those named, or from none of them: then it is RATE_LIMITED, and
+// charge takes points from the context's caller, and from its own tenants, those among the named and its service's, or from none of them: then it is RATE_LIMITED, and
 // details.limit says whose points are used up, "subject" or "tenant".
 func (q *quota) charge(ctx context.Context, points int, tenants []string) error {
 	actor, _ := authz.ActorFrom(ctx)
@@ -73,13 +79,13 @@ func (q *quota) chargeBody(ctx context.Context, bytes int) error {
 
 // chargeNodes makes each tenant of what a `node` of the operation turns out to be pay for it, once, as if the operation had named
 // it. A tenant that cannot pay has its object kept back.
-func (q *quota) chargeNodes(op *operation) {
+func (q *quota) chargeNodes(ctx context.Context, op *operation) {
 	named := false
 	walkRootFields(op.Operation.SelectionSet, map[string]bool{}, func(f *ast.Field) { named = named || f.Name == nodeField })
 	if !named {
 		return
 	}
-	payers := payers{paid: slices.Clone(op.tenants)}
+	payers := payers{paid: slices.Concat(op.tenants, q.own(ctx, nil))}
 	op.ResolverMiddleware = func(ctx context.Context, next graphql.Resolver) (any, error) {
 		res, err := next(ctx)
 		if field := graphql.GetFieldContext(ctx); err != nil || field.Field.Name != nodeField || field.Object != "Query" {

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"strconv"
 	"strings"
 	"testing"
 
@@ -92,6 +93,53 @@ func TestRateLimitOfATenant(t *testing.T) {
 	expectLines(t, w.events(t, list("shared"), tokenAlice), "event: next", `data: {"errors":[{"message":"The callers of this tenant have used up`, "event: complete", "data:")
 	if _, metrics := w.call(t, "GET", "/metrics", ""); !strings.Contains(metrics, `compute_limit_refusals_total{rule="tenant_points"} 5`) {
 		t.Errorf("refusals are not counted: %s", metrics)
+	}
+}
+
+// A tenant that makes more services has no more points, whatever they ask for.
+func TestWhatServicesAskForIsTheirTenants(t *testing.T) {
+	t.Parallel()
+	for name, send := range map[string]func(w *world, token string) (status int, body string){
+		"a body": func(w *world, token string) (int, string) {
+			resp, body := w.call(t, "POST", "/graphql", `{"x":"`+strings.Repeat("x", 13<<10)+`"}`, "Authorization", "Bearer "+token) // 96 points
+			return resp.StatusCode, body
+		},
+		"a wrong document": func(w *world, token string) (int, string) {
+			resp, body := w.post(t, `{ nope }`+strings.Repeat(" ", 100*bytesPerPoint), "Authorization", "Bearer "+token)
+			return resp.StatusCode, body
+		},
+		"another tenant's": func(w *world, token string) (int, string) {
+			resp, body := w.post(t, `{ providerAccounts(tenantId: "shared", first: 99) { nodes { id } } }`, "Authorization", "Bearer "+token)
+			return resp.StatusCode, body
+		},
+		"its own tenant's": func(w *world, token string) (int, string) {
+			resp, body := w.post(t, `{ providerAccounts(tenantId: "alice-1", first: 99) { nodes { id } } }`, "Authorization", "Bearer "+token)
+			return resp.StatusCode, body
+		},
+		"REST": func(w *world, token string) (int, string) {
+			resp, body := w.call(t, "POST", "/api/compute/x", `{"x":"`+strings.Repeat("x", 13<<10)+`"}`, "Authorization", "Bearer "+token)
+			return resp.StatusCode, body
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := setup(t, func(c *Config) { c.Limits.TenantPointsPerSecond, c.Limits.TenantPointsAtMost = 1, 300 })
+			for n := 0; ; n++ {
+				status, body := send(w, tokenService+strconv.Itoa(n))
+				if status == 429 && strings.Contains(body, `"limit":"tenant"`) {
+					if n < 2 {
+						t.Errorf("after %d calls", n)
+					}
+					break
+				}
+				if n > 10 {
+					t.Fatalf("a service more has points more: %d %s", status, body)
+				}
+			}
+			if resp, body := w.post(t, `{ providerAccounts(tenantId: "alice-2", first: 99) { nodes { id } } }`); resp.StatusCode != 200 {
+				t.Errorf("another tenant: %d %s", resp.StatusCode, body)
+			}
+		})
 	}
 }
 
