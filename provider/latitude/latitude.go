@@ -11,6 +11,7 @@ import (
 	_ "embed"
 	"encoding/json"
 	"errors"
+	"maps"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -188,9 +189,7 @@ func list[T any](ctx context.Context, c *client, path string, query url.Values) 
 	err = c.vendor.Read(ctx, func(ctx context.Context) error {
 		all, err = vendor.Pages(c.vendor, func(number int) ([]item[T], int, error) {
 			asked := url.Values{"page[size]": {strconv.Itoa(perPage)}, "page[number]": {strconv.Itoa(number)}}
-			for key, values := range query {
-				asked[key] = values
-			}
+			maps.Copy(asked, query)
 			var page document[[]item[T]]
 			if err := c.send(ctx, http.MethodGet, path, asked, nil, &page); err != nil {
 				return nil, 0, err

@@ -63,18 +63,10 @@ type number float64
 func (n *number) UnmarshalJSON(text []byte) error {
 	*n = 0
 	figure, unit, _ := strings.Cut(strings.Trim(string(text), `" `), " ")
-	f, err := strconv.ParseFloat(figure, 64)
-	if err != nil || !(f > 0) || f > math.MaxInt32 {
-		return nil
+	scale, known := map[string]float64{"": 1, "GB": 1, "TB": 1000}[strings.ToUpper(unit)]
+	if f, err := strconv.ParseFloat(figure, 64); err == nil && known && f > 0 && f < math.MaxInt32 {
+		*n = number(f * scale)
 	}
-	switch strings.ToUpper(unit) {
-	case "", "GB":
-	case "TB":
-		f *= 1000
-	default:
-		return nil
-	}
-	*n = number(f)
 	return nil
 }
 
