@@ -37,6 +37,7 @@ type Decider struct {
 	reads    reads
 	watchers watchers
 	denials  denials
+	turns    turns
 }
 
 // New makes a Decider; Run makes it fast.

@@ -45,6 +45,11 @@ func (d *Decider) change(ctx context.Context, c policyChange) (changed bool, err
 }
 
 func (d *Decider) changeUnderLock(ctx context.Context, actor Actor, c policyChange) (changed bool, lack *shortfall, err error) {
+	done, err := d.turns.take(ctx, payerOf(actor.Subject))
+	if err != nil {
+		return false, nil, err
+	}
+	defer done()
 	q := actor.question()
 	err = d.db.RunInTx(ctx, func(ctx context.Context, tx bun.Tx) error {
 		if err := lockPolicy(ctx, tx, c.about...); err != nil {

@@ -28,7 +28,7 @@ type denials struct {
 	sweepAt int // how many callers the next sweep waits for
 }
 
-// payer is a tenant, for all of its services, or else a subject.
+// payer is whose limits hold for a caller: the tenant's, for all of its services, or else its own.
 type payer struct{ limit, name string }
 
 func payerOf(caller Subject) payer {
