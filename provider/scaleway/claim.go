@@ -192,6 +192,9 @@ func (c *client) Release(ctx context.Context, operationID, machineID string) err
 	if isGone(s) {
 		return nil
 	}
+	if s.Protected {
+		return provider.Errorf(provider.Conflict, "The server is protected at %s: end that there.", vendorName)
+	}
 	err = c.change(ctx, func(sdk *baremetal.API, o scw.RequestOption) error {
 		_, err := sdk.DeleteServer(&baremetal.DeleteServerRequest{Zone: s.Zone, ServerID: s.ID}, o)
 		return err

@@ -123,6 +123,7 @@ var codes = map[string]provider.Class{
 	"out_of_stock":          provider.OutOfStock,
 	"transient_state":       provider.Conflict,
 	"locked":                provider.Conflict,
+	"precondition_failed":   provider.Conflict, // something else must end first
 	"too_many_requests":     provider.RateLimited,
 	notDelivered:            provider.Conflict,
 }
@@ -130,8 +131,17 @@ var codes = map[string]provider.Class{
 // notDelivered stands for a refusal that has no type, only these words: "Server is not delivered".
 const notDelivered = "not_delivered"
 
-// codeOf finds the type in the body of a refusal, which all of the SDK's errors keep.
+// codeOf finds the type in the body of a refusal, which most of the SDK's errors give out. The others are of one type each.
 func codeOf(err error) string {
+	if _, ok := errors.AsType[*scw.PreconditionFailedError](err); ok {
+		return "precondition_failed"
+	}
+	if _, ok := errors.AsType[*scw.DeniedAuthenticationError](err); ok {
+		return "denied_authentication"
+	}
+	if _, ok := errors.AsType[*scw.ResourceExpiredError](err); ok {
+		return "resource_expired"
+	}
 	var told interface {
 		error
 		GetRawBody() json.RawMessage

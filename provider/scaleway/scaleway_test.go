@@ -352,6 +352,9 @@ func TestRefusals(t *testing.T) {
 		"out of stock": {412, refusal("out_of_stock", "resource out of stock"), provider.OutOfStock},
 		"transient":    {409, refusal("transient_state", "in a transient state"), provider.Conflict},
 		"locked":       {423, refusal("locked", "locked"), provider.Conflict},
+		"precondition": {412, refusal("precondition_failed", "resource is still in use"), provider.Conflict},
+		"denied":       {403, refusal("denied_authentication", "authentication is denied"), provider.Auth},
+		"expired":      {400, refusal("resource_expired", "resource is expired"), provider.NotFound},
 		"quota":        {403, refusal("quotas_exceeded", "quota"), provider.Quota},
 		"arguments":    {400, refusal("invalid_arguments", "no"), provider.Fatal},
 		"a nameless":   {400, `{}`, provider.Fatal},
@@ -417,6 +420,15 @@ func TestAFailedInstallIsTold(t *testing.T) {
 	}
 	if err := b.client.Release(t.Context(), "bcd-1", claim.MachineID); err != nil || b.fake.sold("bcd-1") != 0 {
 		t.Errorf("release: %v", err)
+	}
+}
+
+// TestAProtectedServerIsKept: somebody wanted that.
+func TestAProtectedServerIsKept(t *testing.T) {
+	t.Parallel()
+	b := setup(t, options{change: func(f *fake) { f.create("bcd-1", f.offers[0], []string{"bcd-operation:bcd-1"})["protected"] = true }})
+	if err := b.client.Release(t.Context(), "bcd-1", "metal:fr-par-1:"+id(5_000_002)); provider.ClassOf(err) != provider.Conflict || b.fake.sold("bcd-1") != 1 {
+		t.Errorf("%v", err)
 	}
 }
 
