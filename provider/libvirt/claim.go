@@ -116,7 +116,7 @@ func (c *client) domain(operationID string, s size) *libvirtxml.Domain {
 	}
 	return &libvirtxml.Domain{
 		Type: kind, Name: operationID, UUID: id, CPU: cpu, Metadata: &libvirtxml.DomainMetadata{XML: fmt.Sprintf(orderedForm, s.DiskGB)},
-		Memory: &libvirtxml.DomainMemory{Value: uint(s.MemoryMiB), Unit: "MiB"}, VCPU: &libvirtxml.DomainVCPU{Value: uint(s.VCPU)},
+		Memory: &libvirtxml.DomainMemory{Value: s.MemoryMiB, Unit: "MiB"}, VCPU: &libvirtxml.DomainVCPU{Value: s.VCPU},
 		OS: &libvirtxml.DomainOS{Type: &libvirtxml.DomainOSType{Type: "hvm"}, SMBios: &libvirtxml.DomainSMBios{Mode: "sysinfo"}},
 		SysInfo: []libvirtxml.DomainSysInfo{{SMBIOS: &libvirtxml.DomainSysInfoSMBIOS{System: &libvirtxml.DomainSysInfoSystem{
 			Entry: []libvirtxml.DomainSysInfoEntry{{Name: "serial", Value: id}},

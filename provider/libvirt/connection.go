@@ -170,7 +170,7 @@ func classed(ctx context.Context, err, nonsense error, changes bool) error {
 		return own
 	}
 	if told, ok := errors.AsType[golibvirt.Error](err); ok {
-		class, known := codes[golibvirt.ErrorNumber(told.Code)]
+		class, known := codes[golibvirt.ErrorNumber(told.Code)] //nolint:gosec // a number that is none is not known
 		if !known {
 			class = provider.Fatal
 		}
@@ -193,7 +193,7 @@ func classed(ctx context.Context, err, nonsense error, changes bool) error {
 func is(err error, numbers ...golibvirt.ErrorNumber) bool {
 	told, ok := errors.AsType[golibvirt.Error](err)
 	for _, n := range numbers {
-		if ok && told.Code == uint32(n) {
+		if ok && int64(told.Code) == int64(n) {
 			return true
 		}
 	}

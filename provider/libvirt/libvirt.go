@@ -77,8 +77,8 @@ type config struct {
 
 type size struct {
 	Name      string `json:"name"`
-	VCPU      int    `json:"vcpu"`
-	MemoryMiB int64  `json:"memoryMiB"`
+	VCPU      uint   `json:"vcpu"`
+	MemoryMiB uint   `json:"memoryMiB"`
 	DiskGB    int64  `json:"diskGB"`
 	Currency  string `json:"currency"`
 	Hourly    string `json:"hourly"`

@@ -22,8 +22,8 @@ func (c *client) Check(ctx context.Context) error {
 // room is what a hypervisor has.
 type room struct {
 	arch               string
-	cpus               int
-	memoryMiB, freeMiB int64
+	cpus               int32
+	memoryMiB, freeMiB uint64
 }
 
 func (c *client) room(ctx context.Context) (r room, err error) {
@@ -33,7 +33,7 @@ func (c *client) room(ctx context.Context) (r room, err error) {
 			return err
 		}
 		free, err := l.NodeGetFreeMemory()
-		r = room{arch: archOf(text(machine[:])), cpus: int(cpus), memoryMiB: int64(memoryKiB >> 10), freeMiB: int64(free >> 20)}
+		r = room{arch: archOf(text(machine[:])), cpus: cpus, memoryMiB: memoryKiB >> 10, freeMiB: free >> 20}
 		return err
 	})
 	return r, err
@@ -45,7 +45,7 @@ func text(chars []int8) string {
 		if c == 0 {
 			break
 		}
-		bytes = append(bytes, byte(c))
+		bytes = append(bytes, byte(c)) //nolint:gosec // C has characters with a sign
 	}
 	return string(bytes)
 }
@@ -62,7 +62,7 @@ func archOf(machine string) string {
 
 // fits says whether a machine of the size could be started now.
 func (r room) fits(s size) bool {
-	return s.VCPU <= r.cpus && s.MemoryMiB <= min(r.memoryMiB, r.freeMiB)
+	return int64(s.VCPU) <= int64(r.cpus) && uint64(s.MemoryMiB) <= min(r.memoryMiB, r.freeMiB) //nolint:gosec // the schema bounds both
 }
 
 // Offers lists the sizes of the config. One that the hypervisor has no room for is out of stock.
@@ -76,7 +76,7 @@ func (c *client) Offers(ctx context.Context) ([]*model.Offer, error) {
 	for _, s := range c.config.Sizes {
 		o := &model.Offer{
 			ID: provider.OfferID(s.Name, c.config.Region), Kind: model.VPS, Region: c.config.Region, ProviderRegion: c.config.Region, Name: s.Name,
-			VCPU: new(s.VCPU), MemoryGiB: new(float64(s.MemoryMiB) / 1024), Disks: disksOf(s.DiskGB),
+			VCPU: new(int(s.VCPU)), MemoryGiB: new(float64(s.MemoryMiB) / 1024), Disks: disksOf(s.DiskGB),
 			Price: provider.NewPrice(s.Currency, s.Hourly, s.Monthly), Availability: model.OutOfStock, ObservedAt: now,
 		}
 		if r.arch != "" {
