@@ -33,7 +33,7 @@ type Options struct {
 	// JoinURL is the agent listener as machines reach it; CAPin says what they verify it with now.
 	JoinURL string
 	CAPin   func() string
-	// TokenTTL is how long a join token lives; zero means 15 minutes.
+	// TokenTTL is how long a join token lives after the install was last seen under way; zero means 15 minutes.
 	TokenTTL time.Duration
 }
 

@@ -12,13 +12,14 @@ import (
 	"better/compute/provider"
 )
 
-// installing delivers the agent with a token and watches the install.
+// installing delivers the agent with a token and watches the install. The token lives for its time after the install was last seen under way:
+// most drivers bake it into what they install, so that a new one would mean to begin again what may take longer than a token lives.
 func (r *Reconciler) installing(ctx context.Context, w *work) (outcome, error) {
 	b, err := w.bootstrapper()
 	if err != nil {
 		return outcome{}, err
 	}
-	if w.needsToken(r.tokenMargin()) {
+	if !w.delivered() {
 		if out, done, err := r.deliver(ctx, w, b); !done {
 			return out, err
 		}
@@ -36,13 +37,13 @@ func (r *Reconciler) installing(ctx context.Context, w *work) (outcome, error) {
 	}
 	switch status.State {
 	case provider.InstallSucceeded:
-		return advance(model.Installed, nil), nil
+		return advance(model.Installed, r.tokenLives()), nil
 	case provider.InstallFailed:
 		message := fmt.Sprintf("Installing the agent ended with exit code %d.", status.ExitCode)
 		return fail(model.InstallFailed, message, status.Log), nil
 	case provider.InstallRunning:
 	}
-	return wait(r.poll(w), "installing the agent"), nil
+	return wait(r.poll(w), "installing the agent").with(r.tokenLives()), nil
 }
 
 // installed waits for the agent, and gives it a new token when the one that it has runs out.
@@ -69,13 +70,21 @@ func (r *Reconciler) tokenTTL() time.Duration {
 	return r.Options.TokenTTL
 }
 
+// tokenLives lets the token that was delivered live for its time from now on.
+func (r *Reconciler) tokenLives() fields { return fields{"token_expires_at": fromNow(r.tokenTTL())} }
+
 // tokenMargin is how long before its end a token is replaced.
 func (r *Reconciler) tokenMargin() time.Duration { return min(r.tokenTTL()/10, time.Minute) }
 
-// needsToken reports whether the machine has no agent with a token that lives for a while. A delivery that was begun and not
-// finished counts for nothing: the token was never kept, so it cannot be delivered again.
+// delivered reports whether the machine was given an agent with a token. A delivery that was begun and not finished counts for nothing:
+// the token was never kept, so it cannot be delivered again.
+func (w *work) delivered() bool {
+	return w.DeliveredAt != nil && w.InstallRef != nil && w.TokenExpiresAt != nil
+}
+
+// needsToken reports whether the machine has no agent with a token that lives for a while.
 func (w *work) needsToken(margin time.Duration) bool {
-	return w.DeliveredAt == nil || w.InstallRef == nil || w.TokenExpiresAt == nil || w.TokenExpiresAt.Sub(w.Now) < margin
+	return !w.delivered() || w.TokenExpiresAt.Sub(w.Now) < margin
 }
 
 // deliver mints a token and installs the agent with it. When that is not done, the outcome says what came of it.

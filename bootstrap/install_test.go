@@ -4,6 +4,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"better/compute/host"
 	"better/compute/model"
@@ -46,4 +47,26 @@ func TestInstallThatAnswersWithTheToken(t *testing.T) {
 	if len(r.Failure.LogTail) != 3 || !strings.HasSuffix(r.Failure.LogTail[1], "[token]") || !strings.HasSuffix(r.Failure.Message, "[token]") {
 		t.Errorf("failure %+v", r.Failure)
 	}
+}
+
+// An install may take longer than a token lives, and longer than the server is away: the machine is installed once, and can join.
+func TestInstallLongerThanTheTokenLives(t *testing.T) {
+	t.Parallel()
+	b := setup(t, model.ClaimToken)
+	b.cloud.change(func() { b.cloud.status.State = provider.InstallRunning })
+	runID := b.start(b.offer("k"))
+	b.driveTo(runID, "a delivered agent", func(r *run) bool { return r.DeliveredAt != nil })
+	for range 3 {
+		b.exec("UPDATE bootstraps SET token_expires_at = now() - interval '1 minute' WHERE id = ?", runID)
+		b.step(runID)
+	}
+	b.cloud.change(func() { b.cloud.status.State = provider.InstallSucceeded })
+	b.exec("UPDATE bootstraps SET token_expires_at = now() - interval '1 minute' WHERE id = ?", runID)
+	r := b.driveToStatus(runID, model.Installed)
+	b.step(runID)
+	equal(t, "installs", len(b.cloud.installs), 1)
+	if left := r.TokenExpiresAt.Sub(r.Now); left < 14*time.Minute {
+		t.Errorf("the token ends %s after the install", left)
+	}
+	b.mustJoin(runID)
 }
