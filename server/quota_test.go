@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/99designs/gqlgen/graphql"
+	"github.com/coder/websocket"
 	"github.com/google/go-cmp/cmp"
 
 	"better/compute/internal/problem"
@@ -184,6 +185,29 @@ func TestReadingABodyTakesPoints(t *testing.T) {
 			c := w.connect(t, tokenAlice)
 			c.send("%s", `{"type":"ping","payload":`+variables(100<<10)+`}`)
 			return c.isSentAway()
+		},
+		"small messages on a socket": func(w *world) bool {
+			c := w.connect(t, tokenAlice)
+			for range 200 {
+				if c.isSentAway() {
+					return true
+				}
+			}
+			return false
+		},
+		"small operations that have no place": func(w *world) bool {
+			c := w.connect(t, tokenAlice)
+			c.subscribe("1", watch("t", -1))
+			if first := c.next(); strings.Contains(first, `"rule":"points"`) {
+				return true
+			}
+			for range 200 {
+				_ = c.conn.Write(t.Context(), websocket.MessageText, []byte(`{"id":"2","type":"subscribe","payload":{"query":"{ __typename }"}}`))
+				if _, _, err := c.conn.Read(t.Context()); err != nil {
+					return websocket.CloseStatus(err) == closeTryLater
+				}
+			}
+			return false
 		},
 		"no JSON on a socket": func(w *world) bool {
 			c := w.connect(t, tokenAlice)

@@ -218,7 +218,7 @@ func (c *socket) hello() (admit func(data []byte) bool) {
 }
 
 // pays takes the points for reading a message, of whatever kind, from the caller. Where they are too few the message is not parsed: the
-// operation that it would begin is refused, and the connection ends with any other, which no client makes so large in good faith.
+// operation that it would begin is refused, and the connection ends with any other, of which no client sends so many or so large ones in good faith.
 func (c *socket) pays(ctx context.Context, data []byte) bool {
 	err := c.server.quota.chargeBody(ctx, len(data))
 	if err == nil {
@@ -231,6 +231,17 @@ func (c *socket) pays(ctx context.Context, data []byte) bool {
 		return false
 	}
 	_ = c.send(message{ID: id, Type: messageError, Payload: encodeErrors(refusal)})
+	return false
+}
+
+// paysWord takes a point for a message that is no operation which takes its own. The connection ends where there is none.
+func (c *socket) paysWord(ctx context.Context) bool {
+	err := c.server.quota.charge(ctx, 1, nil)
+	if err == nil {
+		return true
+	}
+	c.server.metrics.limit(ruleOf(err))
+	c.close(closeTryLater, "Too many messages")
 	return false
 }
 
@@ -308,6 +319,9 @@ func parseMessage(kind websocket.MessageType, data []byte) (incoming, bool) {
 
 // handle takes a message after connection_init.
 func (c *socket) handle(ctx context.Context, m incoming) {
+	if m.kind != messageSubscribe && !c.paysWord(ctx) {
+		return
+	}
 	switch m.kind {
 	case messagePing:
 		_ = c.send(message{Type: messagePong})
@@ -344,7 +358,10 @@ func (c *socket) subscribe(ctx context.Context, m incoming) {
 		})
 		return
 	}
-	cancel()
+	defer cancel()
+	if !c.paysWord(ctx) {
+		return
+	}
 	if errors.Is(err, errDuplicateID) {
 		c.close(closeDuplicateID, "Subscriber for "+printable(m.id)+" already exists")
 		return
