@@ -37,7 +37,7 @@ func newFar(t *testing.T, answer func(w http.ResponseWriter, r *http.Request)) *
 func (f *far) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if strings.HasSuffix(r.URL.Path, "/login") {
 		n := f.logins.Add(1)
-		_ = json.NewEncoder(w).Encode(map[string]any{"auth": map[string]any{"client_token": "token-" + string(rune('a'+n-1)), "lease_duration": f.lease}})
+		_ = json.NewEncoder(w).Encode(map[string]any{"auth": map[string]any{"client_token": "token-" + string('a'+n-1), "lease_duration": f.lease}})
 		return
 	}
 	f.answer(w, r)
