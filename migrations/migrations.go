@@ -27,4 +27,6 @@ var losses = map[string]string{
 	"0010_operations":           "all orphans, what was found by checks of accounts, and which run a run retries",
 	"0011_orphan_account":       "nothing; an orphan of an account that became another project counts as gone",
 	"0012_machine_identity":     "nothing; runs through accounts that know one machine by different names do not see each other",
+	"0013_operators":            "which releases of machines without an owner were given up",
+	"0014_audit_wall":           "nothing; rows about what was done are no longer held to the tenants that a caller sees",
 }
