@@ -79,6 +79,7 @@ func TestEveryStateEndsInItsReason(t *testing.T) {
 	t.Parallel()
 	const margin = time.Minute // for the time that the test itself takes
 	eachState(t, func(t *testing.T, state model.BootstrapStatus, s stay) {
+		t.Helper()
 		b := setup(t, model.ClaimToken)
 		b.deps.Timing = limitedTiming(b.deps.Timing)
 		service, err := New(b.deps)
@@ -111,6 +112,7 @@ func TestEveryStateEndsInItsReason(t *testing.T) {
 func TestCancelDuringEveryCall(t *testing.T) {
 	t.Parallel()
 	eachState(t, func(t *testing.T, state model.BootstrapStatus, s stay) {
+		t.Helper()
 		ends := func(name string, cancel func(b *bench, runID string)) {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()

@@ -135,7 +135,8 @@ func (s *Service) readable(ctx context.Context, tenantID, accountID *string) (vi
 			return f.Where(q, table+".tenant_id", table+".account_id")
 		}, err
 	}
-	f, err := authz.Filter{All: true}, error(nil)
+	f := authz.Filter{All: true}
+	var err error
 	if accountID == nil {
 		f, err = s.Authz.Filter(ctx, model.ProvidersRead, *tenantID, authz.ProviderAccounts)
 	} else {
