@@ -35,7 +35,7 @@ const (
 // liveFields are the fields that call a provider: they cost more and get more time.
 var liveFields = []string{
 	"Query.offers", "Query.planBootstrap", "ProviderAccount.offers", "ProviderAccount.machines", "BootstrapClaim.candidates",
-	"Mutation.checkProviderAccount", "Mutation.checkProviderConfig",
+	"Mutation.checkProviderAccount", "Mutation.checkProviderConfig", "Mutation.resolveClaim",
 }
 
 // engine takes a GraphQL request from its text to its responses, the same for every transport. The order is what keeps a

@@ -113,6 +113,7 @@ func TestCost(t *testing.T) {
 		`query ($m: Int) { providerAccounts(tenantId: "t", first: $m) { nodes { id } } }`:                                                     1 + 50,
 		`query ($m: Int = 4) { providerAccounts(tenantId: "t", first: $m) { nodes { id } } }`:                                                 1 + 4,
 		`mutation { archivePool(input: {tenantId: "t", poolId: "p"}) { pool { id } } }`:                                                       2,
+		`mutation { resolveClaim(input: {tenantId: "t", bootstrapId: "b", nothingOrdered: true}) { bootstrap { id } } }`:                      2 + 50,
 		`{ __schema { types { name } } }`:                                                                                                     100,
 	} {
 		variables := map[string]any{}
@@ -127,7 +128,7 @@ func TestCost(t *testing.T) {
 		if op.cost != (Cost{want, 5000}) {
 			t.Errorf("%s costs %v, want %d", document, op.cost, want)
 		}
-		if live := strings.Contains(document, "offers") || strings.Contains(document, "machines"); op.usesLive != live {
+		if live := strings.Contains(document, "offers") || strings.Contains(document, "machines") || strings.Contains(document, "resolveClaim"); op.usesLive != live {
 			t.Errorf("%s: live is %v", document, op.usesLive)
 		}
 	}
