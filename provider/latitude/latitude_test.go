@@ -2,11 +2,8 @@ package latitude_test
 
 import (
 	"context"
-	"crypto/ed25519"
-	"crypto/rand"
 	"encoding/base64"
 	"encoding/json"
-	"encoding/pem"
 	"fmt"
 	"io"
 	"net/http"
@@ -19,7 +16,6 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
-	"golang.org/x/crypto/ssh"
 
 	"better/compute/apitest/netns"
 	"better/compute/internal/guard"
@@ -110,19 +106,7 @@ func open(url string, timeout time.Duration, config, key string) everything {
 	return client.(everything)
 }
 
-var anyKey = newKey()
-
-func newKey() string {
-	_, private, err := ed25519.GenerateKey(rand.Reader)
-	if err != nil {
-		panic(err)
-	}
-	block, err := ssh.MarshalPrivateKey(private, "")
-	if err != nil {
-		panic(err)
-	}
-	return string(pem.EncodeToMemory(block))
-}
+var anyKey = netns.NewKey()
 
 func driver(url string, timeout time.Duration) *latitude.Driver {
 	return latitude.New(latitude.Options{Endpoint: url, Networks: guard.Networks{netip.MustParsePrefix("127.0.0.0/8")}, Timeout: timeout})
@@ -387,7 +371,7 @@ func TestAFailedDeploymentIsTold(t *testing.T) {
 func TestInstallsOnWhatItOrdered(t *testing.T) {
 	t.Parallel()
 	host := netns.Hosts(t, 1)[0]
-	b := setup(t, options{key: newKey(), change: func(f *fake) { f.address = host.Address.String() }})
+	b := setup(t, options{key: netns.NewKey(), change: func(f *fake) { f.address = host.Address.String() }})
 	if _, err := b.client.Order(t.Context(), provider.Order{OperationID: operation, OfferID: offerID}); err != nil {
 		t.Fatal(err)
 	}

@@ -32,6 +32,8 @@ type fake struct {
 	limit int
 	// late has orders taken and then not delivered.
 	late bool
+	// boot is what a server that is ordered does with its user data; nil is nothing.
+	boot func(userData string)
 	// address is where all servers are.
 	address  string
 	servers  []object
@@ -273,5 +275,8 @@ func (f *fake) order(w http.ResponseWriter, r *http.Request, zone string) {
 	f.userData[s["id"].(string)] = in.UserData
 	s["status"], s["ips"] = "ordered", []object{}
 	s["install"].(object)["status"] = "to_install"
+	if f.boot != nil {
+		f.boot(string(in.UserData)) // before anybody looks for it
+	}
 	answer(w, http.StatusOK, s)
 }

@@ -2,10 +2,7 @@ package scaleway_test
 
 import (
 	"context"
-	"crypto/ed25519"
-	"crypto/rand"
 	"encoding/json"
-	"encoding/pem"
 	"fmt"
 	"io"
 	"net/http"
@@ -17,10 +14,8 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-	"golang.org/x/crypto/ssh"
-
 	"better/compute/apitest/netns"
+	"better/compute/apitest/site"
 	"better/compute/internal/guard"
 	"better/compute/model"
 	"better/compute/provider"
@@ -34,7 +29,7 @@ func TestMain(m *testing.M) {
 		time.Sleep(time.Hour)
 		return
 	}
-	goleak.VerifyTestMain(m)
+	site.Main(m)
 }
 
 const (
@@ -108,19 +103,7 @@ func open(url string, timeout time.Duration, config, key string) everything {
 	return client.(everything)
 }
 
-var anyKey = newKey()
-
-func newKey() string {
-	_, private, err := ed25519.GenerateKey(rand.Reader)
-	if err != nil {
-		panic(err)
-	}
-	block, err := ssh.MarshalPrivateKey(private, "")
-	if err != nil {
-		panic(err)
-	}
-	return string(pem.EncodeToMemory(block))
-}
+var anyKey = netns.NewKey()
 
 func driver(url string, timeout time.Duration) *scaleway.Driver {
 	return scaleway.New(scaleway.Options{Endpoint: url, Networks: guard.Networks{netip.MustParsePrefix("127.0.0.0/8")}, Timeout: timeout})
@@ -449,7 +432,7 @@ func TestOtherProjectsAreNotTouched(t *testing.T) {
 func TestInstallsOnWhatItOrdered(t *testing.T) {
 	t.Parallel()
 	host := netns.Hosts(t, 1)[0]
-	b := setup(t, options{key: newKey(), change: func(f *fake) { f.address = host.Address.String() }})
+	b := setup(t, options{key: netns.NewKey(), change: func(f *fake) { f.address = host.Address.String() }})
 	if _, err := b.client.Order(t.Context(), provider.Order{OperationID: "bcd-1", OfferID: offerID}); err != nil {
 		t.Fatal(err)
 	}
