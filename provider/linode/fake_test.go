@@ -26,6 +26,8 @@ type fake struct {
 	provisioning int
 	// failRebuilds ends rebuilds with an error.
 	failRebuilds bool
+	// boot is told the user data of a Linode that was rebuilt; nil: nobody is.
+	boot func(id int, userData string)
 	// limit is the number of Linodes that the account may have; 0 is none.
 	limit     int
 	instances []object
@@ -277,5 +279,8 @@ func (f *fake) rebuild(w http.ResponseWriter, r *http.Request, i object) {
 	f.passwords[in.RootPass] = true
 	f.userData[id] = string(text)
 	i["status"], i["has_user_data"], i["image"] = "rebuilding", true, in.Image
+	if f.boot != nil {
+		f.boot(id, f.userData[id])
+	}
 	answer(w, http.StatusOK, i)
 }

@@ -14,8 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
+	"better/compute/apitest/site"
 	"better/compute/internal/guard"
 	"better/compute/model"
 	"better/compute/provider"
@@ -23,7 +22,7 @@ import (
 	"better/compute/provider/providertest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { site.Main(m) }
 
 const plainConfig = `{"apiToken":"secret://linode"}`
 
