@@ -10,7 +10,7 @@ import (
 
 // GrantRole makes the binding, for a caller who holds compute:iam:manage and, unless the binding denies, every permission of the role, on
 // the object and all below it, and for a tenant's own service compute:iam:manage on that tenant too: the others would else decide
-// whom its administrators may make tokens for. INVALID_STATE when the subject has maxBindings in the tenant, INVALID_INPUT (which for a role that is not there lists those that are: any caller may read
+// whom its administrators may make tokens for. INVALID_STATE when the subject has maxBindings on items of the tenant, INVALID_INPUT (which for a role that is not there lists those that are: any caller may read
 // them), UNAUTHENTICATED, FORBIDDEN or UNAVAILABLE. Idempotent.
 //
 // An account or pool that does not exist is decided on the fleet, so that a refusal tells nothing about existence. A binding
@@ -52,7 +52,7 @@ func newBinding(subject, role, object string, effect *model.BindingEffect) model
 	return b
 }
 
-// maxBindings is how many bindings the administrators of one tenant may make for one subject, which need not know of it: each decision that is
+// maxBindings is how many bindings on items the administrators of one tenant may make for one subject, which need not know of it: each decision that is
 // not in the cache reads all that a subject has, so that they could else make every one of its calls slow, in other tenants too.
 const maxBindings = 200
 

@@ -414,10 +414,14 @@ func TestBindingsOfASubjectInATenantAreBounded(t *testing.T) {
 	before := b.bindings(t)
 	for _, effect := range []func(subject, role, object string) model.RoleBinding{allow, deny} {
 		wantCode(t, grant("user:a", effect("user:victim", "provider-viewer", "compute-pool/"+pool1)), problem.InvalidState)
-		wantCode(t, grant("user:a", effect("user:victim", "provider-viewer", "compute-tenant/a")), problem.InvalidState)
 	}
 	if !cmp.Equal(before, b.bindings(t)) {
 		t.Error("a refused grant changed bindings")
+	}
+	for _, binding := range []model.RoleBinding{deny("user:victim", "tenant-admin", "compute-tenant/a"), allow("user:victim", "provider-viewer", "compute-tenant/a")} {
+		if err := grant("user:a", binding); err != nil {
+			t.Errorf("%s on the tenant itself: %v", binding.Effect, err)
+		}
 	}
 	if err := grant("user:b", allow("user:victim", "provider-manager", "compute-provider-account/"+account2)); err != nil {
 		t.Errorf("another tenant: %v", err)
@@ -428,7 +432,7 @@ func TestBindingsOfASubjectInATenantAreBounded(t *testing.T) {
 	if _, err := b.d.RevokeRole(as(t.Context(), "user:a"), revokeInput(last)); err != nil {
 		t.Fatal(err)
 	}
-	if err := grant("user:a", allow("user:victim", "provider-viewer", "compute-tenant/a")); err != nil {
+	if err := grant("user:a", allow("user:victim", "provider-viewer", "compute-pool/"+pool1)); err != nil {
 		t.Errorf("after one was revoked: %v", err)
 	}
 }

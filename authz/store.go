@@ -193,18 +193,20 @@ func selectBindings(ctx context.Context, idb bun.IDB, at Object, subject *Subjec
 	return bindings, nil
 }
 
-// checkBindings refuses what gave the subject more than maxBindings in the object's tenant.
+// checkBindings refuses what gave the subject more than maxBindings on items of the object's tenant. Those on the tenant itself are few, one for
+// each role and effect, and never refused: a denial there is what shuts somebody out, however many bindings on items were made before.
 func checkBindings(ctx context.Context, tx bun.Tx, subject Subject, on Object) error {
 	tenantID := on.TenantID()
-	if tenantID == "" {
-		return nil // those who administer the fleet answer for it
+	if tenantID == "" || tableOf(on.kind) == "" {
+		return nil
 	}
-	n, err := bindingsOn(tx, Tenant(tenantID)).Model((*model.RoleBinding)(nil)).Where("subject = ?", subject).Count(ctx)
+	n, err := bindingsOn(tx, Tenant(tenantID)).Model((*model.RoleBinding)(nil)).Where("subject = ?", subject).
+		Where("object <> ?", Tenant(tenantID).String()).Count(ctx)
 	if err != nil {
 		return postgres.Translate(fmt.Errorf("counting role bindings: %w", err))
 	}
 	if n > maxBindings {
-		return problem.New(problem.InvalidState, "The subject has %d bindings in this tenant already; revoke one first, or bind a group.", maxBindings)
+		return problem.New(problem.InvalidState, "The subject has %d bindings on items of this tenant already; revoke one first, or bind it, or a group, on the tenant.", maxBindings)
 	}
 	return nil
 }
