@@ -14,9 +14,8 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"better/compute/apitest/netns"
+	"better/compute/apitest/site"
 	"better/compute/internal/guard"
 	"better/compute/model"
 	"better/compute/provider"
@@ -30,7 +29,7 @@ func TestMain(m *testing.M) {
 		time.Sleep(time.Hour)
 		return
 	}
-	goleak.VerifyTestMain(m)
+	site.Main(m)
 }
 
 const (

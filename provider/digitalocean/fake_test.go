@@ -26,6 +26,8 @@ type fake struct {
 	making int
 	// limit is the number of droplets that the account may have; 0 is none.
 	limit int
+	// boot is told the user data of a droplet that was ordered; nil: nobody is.
+	boot func(userData string)
 	// address is where all droplets are.
 	address  string
 	droplets []object
@@ -247,6 +249,9 @@ func (f *fake) order(w http.ResponseWriter, r *http.Request) {
 	}
 	d := f.create(in.Name, in.Size, in.Region, in.Tags)
 	f.userData[d["id"].(int)] = in.UserData
+	if f.boot != nil {
+		f.boot(in.UserData)
+	}
 	d["status"], d["networks"] = "new", object{"v4": []object{}, "v6": []object{}}
 	answer(w, http.StatusAccepted, object{"droplet": d, "links": object{"actions": []object{{"id": 7515, "rel": "create", "href": "https://api.digitalocean.com/v2/actions/7515"}}}})
 }
