@@ -22,6 +22,7 @@ import (
 	"better/compute/authz"
 	"better/compute/internal/cursor"
 	"better/compute/internal/postgres"
+	"better/compute/internal/serverkey"
 	"better/compute/pool"
 	"better/compute/provideraccount"
 )
@@ -66,6 +67,8 @@ func (d *Deps) fault(point string) {
 type Service struct {
 	Deps
 	queue *queue
+	// deployment tells this deployment from any other, as long as its database lives.
+	deployment *serverkey.Key
 }
 
 // New makes a Service. It can start runs; a Worker drives them.
@@ -75,7 +78,7 @@ func New(d Deps) (*Service, error) {
 		return nil, err
 	}
 	d.Timing, d.Meter = d.Timing.withDefaults(), orNoMeter(d.Meter)
-	return &Service{Deps: d, queue: q}, nil
+	return &Service{Deps: d, queue: q, deployment: serverkey.New(d.DB, "deployment")}, nil
 }
 
 // job is the work item that drives one run. It says which run to look at, never what changed.

@@ -34,6 +34,12 @@ func (r *run) ordered() bool { return r.OrderAttemptAt != nil }
 // unanswered reports whether the order may have been sent and was never heard of again.
 func (r *run) unanswered() bool { return r.ordered() && r.OrderRef == nil && r.MachineID == nil }
 
+// sent reports whether an order of the run may ever have been sent, also where its record was taken back by the provider's clear no or a
+// person's word.
+func (r *run) sent() bool {
+	return r.ordered() || r.OrderIntent != nil && r.OrderIntent.AccountStamp != ""
+}
+
 // inDoubt reports whether the run may have ordered a machine that its provider has no sure way to find again.
 func (w *work) inDoubt() bool {
 	return w.Status == model.Claiming && w.unanswered() && !w.repeatable()
@@ -82,6 +88,8 @@ func (r *Reconciler) claiming(ctx context.Context, w *work) (outcome, error) {
 	switch {
 	case err != nil:
 		return r.failedCall(ctx, w, err)
+	case claim != nil && !w.sent():
+		return r.notOurs(), nil
 	case claim != nil:
 		return r.claimed(w, claim), nil
 	case !w.ordered(), w.unanswered() && w.repeatable():
@@ -219,6 +227,15 @@ func (r *Reconciler) unseen(w *work) outcome {
 	return outcome{kind: waits, pause: pause{
 		d: r.Timing.Uncertain, step: "waiting for somebody to say what became of the order", reason: model.ClaimUncertain,
 		err: "Whether the provider took the order is not known, and it cannot be looked up.",
+	}}
+}
+
+// notOurs waits for a person: whoever ordered what carries the operation id, this run did not, and its machine may be in use. A database that was
+// restored to before an order is the one good way to get here.
+func (r *Reconciler) notOurs() outcome {
+	return outcome{kind: waits, pause: pause{
+		d: r.Timing.Uncertain, step: "waiting for somebody to say whose the machine is", reason: model.ClaimUncertain,
+		err: "The provider has a machine with this operation id, which this bootstrap did not order.",
 	}}
 }
 

@@ -264,3 +264,64 @@ func TestUninstallIsBestEffort(t *testing.T) {
 	equal(t, "cleanup", b.driveToEnd(runID).Cleanup, model.CleanupKept)
 	equal(t, "attempts", b.cloud.count("uninstall"), uninstallAttempts)
 }
+
+// Two deployments that share a project, or one whose database was made anew, are told the same key by the same caller.
+func TestTwoDeploymentsAtOneProject(t *testing.T) {
+	t.Parallel()
+	a := setup(t, model.ClaimToken)
+	b := setupWith(t, a.cloud, "{}")
+	b.cloud = a.cloud
+	first, second := a.start(a.offer("k")), b.start(b.offer("k"))
+	equal(t, "the runs' ids", first, second)
+	a.mustJoinFrom(first)
+	r := b.driveToStatus(second, model.Installed)
+	if r.OperationID == a.row(first).OperationID || *r.MachineID == *a.row(first).MachineID {
+		t.Errorf("both have operation %s, machine %s", r.OperationID, *r.MachineID)
+	}
+	b.cancel(second)
+	b.driveToEnd(second)
+	equal(t, "orders, released", []int{a.cloud.orders, a.cloud.released}, []int{2, 1})
+	if a.cloud.machines[a.row(first).OperationID].released {
+		t.Error("the other deployment's machine was given back")
+	}
+}
+
+func (b *bench) mustJoinFrom(runID string) {
+	b.t.Helper()
+	b.driveToStatus(runID, model.Installed)
+	b.mustJoin(runID)
+}
+
+// What carries the run's operation id although it never ordered is another's: it is neither taken nor given back, unless a person says so.
+func TestClaimThatTheRunDidNotOrder(t *testing.T) {
+	t.Parallel()
+	b := setup(t, model.ClaimToken)
+	found := func(key string) (runID string, m *cloudMachine) {
+		runID, m = b.start(b.offer(key)), &cloudMachine{id: "m-" + key}
+		b.cloud.change(func() { b.cloud.machines[b.row(runID).OperationID] = m })
+		for range 3 {
+			b.step(runID)
+		}
+		r := b.row(runID)
+		equal(t, "status, reason", []any{r.Status, deref(r.WaitReason), r.MachineID == nil}, []any{model.Claiming, model.ClaimUncertain, true})
+		return runID, m
+	}
+	cancelled, _ := found("k1")
+	b.cancel(cancelled)
+	b.driveToEnd(cancelled)
+	nothing, _ := found("k2")
+	if _, err := b.service.ResolveClaim(b.ctx, model.ResolveClaimInput{TenantID: tenant, BootstrapID: nothing, NothingOrdered: new(true)}); err != nil {
+		t.Fatal(err)
+	}
+	b.step(nothing)
+	equal(t, "reason", deref(b.row(nothing).WaitReason), model.ClaimUncertain)
+	b.exec("UPDATE bootstraps SET deadline_at = now() WHERE id = ?", nothing)
+	b.driveToEnd(nothing)
+	equal(t, "calls to order, release", []int{b.cloud.count("order"), b.cloud.count("release")}, []int{0, 0})
+
+	ours, m := found("k3")
+	if _, err := b.service.ResolveClaim(b.ctx, model.ResolveClaimInput{TenantID: tenant, BootstrapID: ours, MachineID: &m.id}); err != nil {
+		t.Fatal(err)
+	}
+	b.mustJoinFrom(ours)
+}

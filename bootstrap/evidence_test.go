@@ -28,7 +28,7 @@ func TestClaims(t *testing.T) {
 		t.Errorf("a named machine has the claim %+v", claims[0])
 	}
 	c := claims[1]
-	if c.OperationID != operationID(uncertain) || c.OfferID != "small" || *c.Price.Hourly != "0.01" || c.IntendedAt == nil || c.AttemptedAt == nil ||
+	if c.OperationID != b.row(uncertain).OperationID || c.OfferID != "small" || *c.Price.Hourly != "0.01" || c.IntendedAt == nil || c.AttemptedAt == nil ||
 		c.OrderRef != nil || c.LastError == "" {
 		t.Errorf("the uncertain claim is %+v", c)
 	}

@@ -22,7 +22,7 @@ func (b *bench) ofOthers(tenantID string) (runID, account string) {
 	b.exec("INSERT INTO provider_accounts (id, tenant_id, provider, name, created_by) VALUES (?, ?, 'scripted', 'main', 'test')", account, tenantID)
 	b.exec("INSERT INTO pools (id, tenant_id, name, class, agent) VALUES (?, ?, 'hosts', 'vps-host', 'bcd')", pool, tenantID)
 	b.exec(`INSERT INTO bootstraps (id, tenant_id, account_id, pool_id, machine_id, created_by, operation_id, status)
-		VALUES (?, ?, ?, ?, 'm', 'test', ?, 'claiming')`, runID, tenantID, account, pool, operationID(runID))
+		VALUES (?, ?, ?, ?, 'm', 'test', ?, 'claiming')`, runID, tenantID, account, pool, someOperation())
 	b.exec("INSERT INTO orphans (id, tenant_id, account_id, kind, machine_id) VALUES (?, ?, ?, 'not-ours', 'm')", id.New("orph"), tenantID, account)
 	return runID, account
 }

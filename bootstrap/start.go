@@ -115,13 +115,17 @@ func (s *Service) plan(ctx context.Context, runID, subject string, in model.Boot
 	if err := supports(manifest, in.OfferID != nil); err != nil {
 		return nil, err
 	}
+	operation, err := s.operationID(ctx, runID)
+	if err != nil {
+		return nil, err
+	}
 	p := &plan{
 		run: &run{
 			Bootstrap: model.Bootstrap{
 				ID: runID, TenantID: in.TenantID, AccountID: in.AccountID, PoolID: in.PoolID,
 				MachineID: in.MachineID, OfferID: in.OfferID,
 			},
-			CreatedBy: subject, OperationID: operationID(runID),
+			CreatedBy: subject, OperationID: operation,
 		},
 		change: change{to: model.Identifying, limit: s.Timing.Identifying},
 	}
@@ -256,7 +260,7 @@ func (s *Service) checkPool(ctx context.Context, tx bun.IDB, tenantID, poolID st
 }
 
 // insert writes the row. It waits for a transaction that is just writing the same one, and is errReplay when that commits. The
-// operation id derives from the id, so whichever of the two is found taken, it is the same run.
+// operation id derives from the id and the deployment, so whichever of the two is found taken, it is the same run.
 func insert(ctx context.Context, tx bun.IDB, p *plan, jobID int64) (*run, error) {
 	created := new(run)
 	err := tx.NewRaw(`
@@ -270,8 +274,18 @@ func insert(ctx context.Context, tx bun.IDB, p *plan, jobID int64) (*run, error)
 	return created, replayed(err)
 }
 
-// operationID is what a provider sees of a run: a host name, label or client token. It is the whole id, in another form.
-func operationID(runID string) string { return "bcd-" + strings.TrimPrefix(runID, "boot_") }
+// operationID is what a provider sees of a run: a host name, label or client token. Another deployment at the same project, to which the same
+// subject of the same tenant says the same idempotency key, has a run of the same id and not of the same operation.
+func (s *Service) operationID(ctx context.Context, runID string) (string, error) {
+	deployment, err := s.deployment.Get(ctx)
+	if err != nil {
+		return "", err
+	}
+	return operationPrefix + strings.TrimPrefix(id.Derive("op", string(deployment), runID), "op_"), nil
+}
+
+// operationPrefix is what provider.IsOperationID knows the operation ids of deployments by.
+const operationPrefix = "bcd-"
 
 func replayed(err error) error {
 	if errors.Is(err, sql.ErrNoRows) {

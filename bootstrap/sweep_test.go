@@ -16,10 +16,15 @@ import (
 	"better/compute/provider"
 )
 
+// someOperation is the operation id of a run that nobody knows.
+func someOperation() string {
+	return operationPrefix + strings.TrimPrefix(id.Derive("op", id.New("x")), "op_")
+}
+
 // lose makes a machine at the provider that carries an operation of which nobody knows.
 func (b *bench) lose() (machineID string) {
 	b.t.Helper()
-	operation := operationID(id.Derive("boot", id.New("x")))
+	operation := someOperation()
 	machineID = "m-" + operation[4:20]
 	b.cloud.change(func() { b.cloud.machines[operation] = &cloudMachine{id: machineID} })
 	return machineID
@@ -133,7 +138,7 @@ func TestSweepFindsHostsWithoutAMachine(t *testing.T) {
 	}
 	b.sweepNow()
 	equal(t, "orphans", b.orphans(), []string{})
-	machine := b.cloud.machines[operationID(ordered)]
+	machine := b.cloud.machines[b.row(ordered).OperationID]
 	b.cloud.change(func() { machine.hidden = true })
 	b.sweepNow()
 	equal(t, "orphans", b.orphans(), []string{"not-there " + machine.id})
@@ -229,7 +234,7 @@ func TestNoTenantWaitsForAnothersProvider(t *testing.T) {
 	orphanOf := func(tenantID string) (orphanID string) {
 		orphanID = id.New("orph")
 		b.exec(`INSERT INTO orphans (id, tenant_id, account_id, kind, machine_id, operation_id, release_asked_at, release_asked_by, release_at)
-			VALUES (?, ?, ?, 'not-ours', ?, ?, now(), 'user:x', now())`, orphanID, tenantID, account(tenantID), "m-"+orphanID, operationID(orphanID))
+			VALUES (?, ?, ?, 'not-ours', ?, ?, now(), 'user:x', now())`, orphanID, tenantID, account(tenantID), "m-"+orphanID, someOperation())
 		return orphanID
 	}
 	for what, do := range map[string]func(context.Context) error{"sweeps": b.rec.sweepAccounts, "releases": b.rec.releaseOrphans} {
