@@ -13,8 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
+	"better/compute/apitest/site"
 	"better/compute/internal/guard"
 	"better/compute/model"
 	"better/compute/provider"
@@ -22,7 +21,7 @@ import (
 	"better/compute/provider/providertest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { site.Main(m) }
 
 const (
 	image = `"imageUrl":"http://images.test/debian.raw","imageSha256":"e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"`

@@ -25,8 +25,8 @@ import (
 
 // server is an Ironic of Debian's with fake hardware, which does what a real node would but for being there.
 type server struct {
-	t   testing.TB
-	url string
+	t        testing.TB
+	url, dir string
 }
 
 const configuration = `
@@ -68,7 +68,7 @@ port = %[3]d
 // startServer starts Ironic and ends it with the test. Where it is not installed the test is skipped, but not in CI.
 func startServer(t *testing.T) *server {
 	t.Helper()
-	for _, program := range []string{"ironic-api", "ironic-conductor", "ironic-dbsync", "genisoimage"} {
+	for _, program := range []string{"ironic-api", "ironic-conductor", "ironic-dbsync"} {
 		if _, err := exec.LookPath(program); err != nil {
 			why := "there is no " + program + " to try: make deps installs it where it may"
 			if os.Getenv("CI") != "" {
@@ -89,7 +89,7 @@ func startServer(t *testing.T) *server {
 	if err != nil {
 		t.Fatalf("making Ironic's tables: %v\n%s", err, out)
 	}
-	s := &server{t: t, url: fmt.Sprintf("http://127.0.0.1:%d", port)}
+	s := &server{t: t, url: fmt.Sprintf("http://127.0.0.1:%d", port), dir: dir}
 	s.run(dir, "ironic-conductor")
 	s.run(dir, "ironic-api")
 	s.await("Ironic to answer", func() bool {
