@@ -58,8 +58,9 @@ test: deps verify lint lint-schema test-go test-console ## Everything that CI ru
 check: test ## The same as test
 
 .PHONY: test-go
-test-go: deps build ## All Go tests under the race detector, other people's clients among them
+test-go: deps build ## All Go tests under the race detector, other people's clients among them; bounds of CPU without it
 	go test -race -timeout 60m ./...
+	go test -count 1 -v -run '^TestHostile' ./server ./apitest
 	go test -tags planted_nocheck -count 1 ./apitest/walls
 
 .PHONY: deps

@@ -346,7 +346,7 @@ func TestHostileDocuments(t *testing.T) {
 		}
 		worst, most = max(worst, cpu), max(most, allocated)
 	}
-	t.Logf("hostile-documents worst-cpu=%v worst-bytes=%d", worst, most)
+	printFigure(t, "hostile-documents", worst, most)
 }
 
 // answer takes a request to its response, whether it is executed or refused.
