@@ -115,7 +115,7 @@ export function Shell({ token }: { token: string }) {
             <TenantMenu tenant={tenant} tenants={data?.viewer?.tenants} />
           </Group>
           <Group gap={4} wrap="nowrap">
-            {error?.networkError && data && <Mark color="yellow">No connection</Mark>}
+            {error && data && <Mark color="yellow">{error.networkError ? 'No connection' : 'No answer'}</Mark>}
             <SchemeToggle />
             <UserMenu subject={data?.viewer?.subject ?? ''} />
           </Group>
@@ -152,7 +152,7 @@ export function Shell({ token }: { token: string }) {
           {data && (
             <WorkplaceContext value={workplace}>
               <Suspense fallback={<Loading />}>
-                <Outlet key={tenant} />
+                <Outlet key={pathname} />
               </Suspense>
             </WorkplaceContext>
           )}

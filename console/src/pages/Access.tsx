@@ -3,7 +3,7 @@ import { useDisclosure } from '@mantine/hooks';
 import { IconKey, IconPlus, IconUsers } from '@tabler/icons-react';
 import { useState } from 'react';
 import { useMutation } from 'urql';
-import { useQuery } from '../query';
+import { useListQuery, useQuery } from '../query';
 import { graphql } from '../gql';
 import type { ApiTokensQuery, RoleBindingsQuery, RolesQuery } from '../gql/graphql';
 import { failureOf } from '../mutate';
@@ -137,7 +137,7 @@ const bindingContext = { additionalTypenames: ['RoleBinding', 'RevokeRolePayload
 function Bindings() {
   const tenant = useTenant();
   const [after, setAfter] = useState<string | null>(null);
-  const [{ data, error }, again] = useQuery({ query: BindingsDocument, variables: { tenant, after }, context: bindingContext });
+  const [{ data, error }, again] = useListQuery({ query: BindingsDocument, variables: { tenant, after }, context: bindingContext });
   const [granting, { open, close }] = useDisclosure();
   const [revoking, setRevoking] = useState<Binding | null>(null);
   const [, revoke] = useMutation(RevokeRole);
@@ -314,7 +314,7 @@ function Tokens() {
   const tenant = useTenant();
   const [after, setAfter] = useState<string | null>(null);
   const [now] = useState(() => Date.now());
-  const [{ data, error }, again] = useQuery({ query: TokensDocument, variables: { tenant, after }, context: tokenContext });
+  const [{ data, error }, again] = useListQuery({ query: TokensDocument, variables: { tenant, after }, context: tokenContext });
   const [creating, { open, close }] = useDisclosure();
   const [revoking, setRevoking] = useState<Token | null>(null);
   const [, revoke] = useMutation(RevokeToken);

@@ -3,7 +3,7 @@ import { useDebouncedValue } from '@mantine/hooks';
 import { IconFilterOff, IconListDetails } from '@tabler/icons-react';
 import { useMemo, useState } from 'react';
 import { useSearchParams } from 'react-router';
-import { useQuery } from '../query';
+import { useListQuery } from '../query';
 import { graphql } from '../gql';
 import type { AuditEventFilter, AuditEventsQuery, AuditOutcome } from '../gql/graphql';
 import { problemOf } from '../problem';
@@ -78,7 +78,11 @@ export default function Audit() {
   const [settled] = useDebouncedValue(params.toString(), 300);
   const [opened, setOpened] = useState<Event | null>(null);
   const filter = useMemo(() => filterOf(new URLSearchParams(settled)), [settled]);
-  const [{ data, error }, again] = useQuery({ query: AuditDocument, variables: { tenant, filter, after }, requestPolicy: 'network-only' });
+  const [{ data, error }, again] = useListQuery({
+    query: AuditDocument,
+    variables: { tenant, filter, after },
+    requestPolicy: 'network-only',
+  });
   const events = data?.auditEvents?.nodes;
   const set = (name: string, value: string) => {
     setParams(

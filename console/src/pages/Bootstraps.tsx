@@ -2,7 +2,7 @@ import { Alert, Button, Group, Select, Table } from '@mantine/core';
 import { IconFilterOff, IconPlayerPlay } from '@tabler/icons-react';
 import { useEffect, useState } from 'react';
 import { Link, useSearchParams } from 'react-router';
-import { useQuery } from '../query';
+import { useListQuery, useQuery } from '../query';
 import { follow } from '../api';
 import { graphql } from '../gql';
 import type { BootstrapStatus, CleanupStatus } from '../gql/graphql';
@@ -111,7 +111,7 @@ export default function Bootstraps() {
   const { statuses, waitReasons, cleanups } = choices[choice] ?? {};
   const account = params.get('account');
   const pool = params.get('pool');
-  const [{ data, error }, again] = useQuery({
+  const [{ data, error }, again] = useListQuery({
     query: BootstrapsDocument,
     variables: { tenant, account, pool, statuses, waitReasons, cleanups, after },
     context,

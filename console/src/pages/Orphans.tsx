@@ -2,7 +2,7 @@ import { Button, Group, Modal, Stack, Table, Text, TextInput } from '@mantine/co
 import { IconGhost2 } from '@tabler/icons-react';
 import { useEffect, useState } from 'react';
 import { useMutation } from 'urql';
-import { useQuery } from '../query';
+import { useListQuery } from '../query';
 import { graphql } from '../gql';
 import type { OrphansQuery } from '../gql/graphql';
 import { priceText } from '../offers';
@@ -78,7 +78,7 @@ function isGoing({ resolvedAt, release }: Orphan): boolean {
 export default function Orphans() {
   const tenant = useTenant();
   const [after, setAfter] = useState<string | null>(null);
-  const [{ data, error }, again] = useQuery({ query: OrphansDocument, variables: { tenant, after }, context });
+  const [{ data, error }, again] = useListQuery({ query: OrphansDocument, variables: { tenant, after }, context });
   const [releasing, setReleasing] = useState<Orphan | null>(null);
   const orphans = data?.orphans?.nodes;
   const underWay = orphans?.some((orphan) => isGoing(orphan)) ?? false;

@@ -4,7 +4,7 @@ import { IconServer2 } from '@tabler/icons-react';
 import { useState } from 'react';
 import { Link, useParams } from 'react-router';
 import { useMutation } from 'urql';
-import { useQuery } from '../query';
+import { useListQuery } from '../query';
 import { graphql } from '../gql';
 import { failureOf } from '../mutate';
 import { problemOf } from '../problem';
@@ -97,7 +97,7 @@ export default function Pool() {
   const { poolId = '' } = useParams();
   const [removed, setRemoved] = useState(false);
   const [after, setAfter] = useState<string | null>(null);
-  const [{ data, error }, again] = useQuery({ query: PoolDocument, variables: { tenant, pool: poolId, removed, after }, context });
+  const [{ data, error }, again] = useListQuery({ query: PoolDocument, variables: { tenant, pool: poolId, removed, after }, context });
   const [, archive] = useMutation(ArchivePool);
   const [, remove] = useMutation(RemoveHost);
   const [archiving, archiveDialog] = useDisclosure();
