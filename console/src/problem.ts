@@ -67,6 +67,11 @@ export function problemOf(error: CombinedError): Problem {
   };
 }
 
+/** What who may not use a page is told in place of it. */
+export function forbidden(needs: string): Problem {
+  return { code: 'FORBIDDEN', message: `It takes the right to ${needs}.`, issues: [], blockers: [], details: {}, requestId: '' };
+}
+
 /** What to do about an error, where there is something to say. */
 export function advice(problem: Problem): string {
   switch (problem.code) {

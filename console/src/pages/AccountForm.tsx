@@ -9,7 +9,8 @@ import { graphql } from '../gql';
 import type { AccountToEditQuery, ProvidersQuery } from '../gql/graphql';
 import { newKey } from '../keys';
 import { configForm } from '../manifest';
-import { problemOf, type Issue, type Problem } from '../problem';
+import { forbidden, problemOf, type Issue, type Problem } from '../problem';
+import { useRight } from '../rights';
 import { usePath, useTenant, useWorkplace } from '../tenant';
 import { Loading, Page, ProblemAlert, say } from '../ui';
 import { SecretField } from '../ui/SecretField';
@@ -87,9 +88,10 @@ export default function AccountForm() {
     pause: !accountId,
     requestPolicy: 'network-only',
   });
+  const may = useRight('PROVIDERS_MANAGE', accountId);
   const editing = account.data?.providerAccount;
   const error = providers.error ?? account.error;
-  const ready = providers.data?.providers && (!accountId || editing);
+  const ready = may !== undefined && providers.data?.providers && (!accountId || editing);
   const trail = [{ label: 'Accounts', to: path('/accounts') }];
   if (editing) trail.push({ label: editing.name, to: path(`/accounts/${editing.id}`) });
   return (
@@ -104,7 +106,8 @@ export default function AccountForm() {
     >
       {error && !ready && <ProblemAlert problem={problemOf(error)} retry={() => again({ requestPolicy: 'network-only' })} />}
       {!ready && !error && <Loading />}
-      {ready && providers.data?.providers && (
+      {ready && !may && <ProblemAlert problem={forbidden('change accounts')} />}
+      {ready && may && providers.data?.providers && (
         <Editor key={editing?.id ?? 'new'} providers={providers.data.providers} editing={editing ?? null} />
       )}
     </Page>

@@ -2,13 +2,14 @@ import { Button, Table } from '@mantine/core';
 import { IconPlugConnected, IconPlus } from '@tabler/icons-react';
 import { useState } from 'react';
 import { Link } from 'react-router';
-import { useQuery } from '../query';
+import { useListQuery } from '../query';
 import { graphql } from '../gql';
-import type { AccountsQuery } from '../gql/graphql';
+import type { AccountsQuery, PoolAccountsQuery } from '../gql/graphql';
 import { problemOf } from '../problem';
 import { usePath, useWorkplace } from '../tenant';
 import { Empty, LinkTo, Loading, Mark, Page, ProblemAlert, TableFrame, When } from '../ui';
 import { Pages } from '../ui/Pages';
+import { useWhole } from '../whole';
 
 const AccountsDocument = graphql(`
   query Accounts($tenant: ID!, $after: String) {
@@ -37,17 +38,27 @@ const AccountsDocument = graphql(`
         endCursor
       }
     }
-    pools(tenantId: $tenant, first: 100) {
+  }
+`);
+
+const PoolAccounts = graphql(`
+  query PoolAccounts($tenant: ID!, $after: String) {
+    pools(tenantId: $tenant, first: 100, after: $after) {
       nodes {
         id
-        name
         account {
           id
         }
       }
+      pageInfo {
+        hasNextPage
+        endCursor
+      }
     }
   }
 `);
+
+const poolsOf = (data: PoolAccountsQuery) => data.pools;
 
 const context = { additionalTypenames: ['ProviderAccount', 'Bootstrap', 'Pool'] };
 
@@ -55,7 +66,8 @@ export default function Accounts() {
   const { tenant, permissions } = useWorkplace();
   const path = usePath();
   const [after, setAfter] = useState<string | null>(null);
-  const [{ data, error }, again] = useQuery({ query: AccountsDocument, variables: { tenant, after }, context });
+  const [{ data, error }, again] = useListQuery({ query: AccountsDocument, variables: { tenant, after }, context });
+  const { nodes: pools, error: poolsError } = useWhole(PoolAccounts, { tenant }, poolsOf);
   const accounts = data?.providerAccounts?.nodes;
   const mayConnect = permissions.has('PROVIDERS_MANAGE');
   const connect = mayConnect && (
@@ -101,7 +113,7 @@ export default function Accounts() {
                     <Table.Td>
                       <CheckMark check={account.check ?? null} />
                     </Table.Td>
-                    <Table.Td>{usersOf(data, account)}</Table.Td>
+                    <Table.Td>{pools || poolsError ? usersOf(pools ?? [], account) : '…'}</Table.Td>
                     <Table.Td>
                       <When at={account.updatedAt} />
                     </Table.Td>
@@ -127,9 +139,10 @@ export function CheckMark({ check }: { check: { ok: boolean; reason?: string | n
 }
 
 type Row = NonNullable<AccountsQuery['providerAccounts']>['nodes'][number];
+type Pools = NonNullable<PoolAccountsQuery['pools']>['nodes'];
 
-function usersOf(data: AccountsQuery, account: Row): string {
-  const pools = (data.pools?.nodes ?? []).filter((pool) => pool.account?.id === account.id).length;
+function usersOf(all: Pools, account: Row): string {
+  const pools = all.filter((pool) => pool.account?.id === account.id).length;
   const runs = account.bootstraps.nodes.length;
   const parts = [];
   if (pools > 0) parts.push(pools === 1 ? '1 pool' : `${pools} pools`);

@@ -8,7 +8,7 @@ import { useQuery } from '../query';
 import { follow, type Connection } from '../api';
 import { graphql } from '../gql';
 import type { BootstrapQuery, BootstrapStatus } from '../gql/graphql';
-import { newKey } from '../keys';
+import { forgetKey, keyOf } from '../keys';
 import { failureOf } from '../mutate';
 import { priceText } from '../offers';
 import { problemOf, type Problem } from '../problem';
@@ -350,7 +350,6 @@ function Actions({ run }: { run: Run }) {
   const [cancelling, cancelDialog] = useDisclosure();
   const [retrying, retryDialog] = useDisclosure();
   const [releasing, releaseDialog] = useDisclosure();
-  const key = useRef(newKey());
   if (!manages) return null;
   return (
     <>
@@ -399,9 +398,12 @@ function Actions({ run }: { run: Run }) {
         title="Try again?"
         action="Try again"
         run={async () => {
-          const result = await retry({ input: { tenantId: tenant, bootstrapId: run.id, idempotencyKey: key.current } });
+          const result = await retry({ input: { tenantId: tenant, bootstrapId: run.id, idempotencyKey: keyOf(tenant, 'retry', run.id) } });
           const id = result.data?.retryBootstrap?.bootstrap.id;
-          if (id) await navigate(path(`/bootstraps/${id}`));
+          if (id) {
+            forgetKey(tenant, 'retry', run.id);
+            await navigate(path(`/bootstraps/${id}`));
+          }
           return failureOf(result);
         }}
       >

@@ -1,16 +1,18 @@
 import { Alert, Button, Checkbox, Group, List, Select, Stack, Text, ThemeIcon } from '@mantine/core';
 import { IconCheck, IconServer2, IconTag, IconX } from '@tabler/icons-react';
-import { useRef, useState } from 'react';
+import { useState } from 'react';
 import { Link, useNavigate, useSearchParams } from 'react-router';
 import { useMutation } from 'urql';
 import { useQuery } from '../query';
 import { graphql } from '../gql';
-import type { BootstrapPreconditionName } from '../gql/graphql';
-import { newKey } from '../keys';
+import type { BootstrapPreconditionName, PoolsToStartQuery } from '../gql/graphql';
+import { forgetKey, keyOf } from '../keys';
 import { priceText } from '../offers';
-import { problemOf, type Problem } from '../problem';
+import { forbidden, problemOf, type Problem } from '../problem';
+import { useRight } from '../rights';
 import { usePath, useTenant } from '../tenant';
-import { Empty, Facts, Loading, Page, ProblemAlert, Section } from '../ui';
+import { Empty, Facts, LinkTo, Loading, Page, ProblemAlert, say, Section } from '../ui';
+import { useWhole } from '../whole';
 import { ofHosts } from './poolText';
 
 const StartContext = graphql(`
@@ -19,16 +21,27 @@ const StartContext = graphql(`
       id
       name
     }
-    pools(tenantId: $tenant, first: 100) {
+  }
+`);
+
+const PoolsToStart = graphql(`
+  query PoolsToStart($tenant: ID!, $after: String) {
+    pools(tenantId: $tenant, first: 100, after: $after) {
       nodes {
         id
         name
         class
         agent
       }
+      pageInfo {
+        hasNextPage
+        endCursor
+      }
     }
   }
 `);
+
+const poolsOf = (data: PoolsToStartQuery) => data.pools;
 
 const PlanDocument = graphql(`
   query Plan($tenant: ID!, $account: ID!, $pool: ID!, $machine: ID, $offer: ID) {
@@ -56,6 +69,7 @@ const PlanDocument = graphql(`
 const StartBootstrap = graphql(`
   mutation StartBootstrap($input: BootstrapMachineInput!) {
     bootstrapMachine(input: $input) {
+      replayed
       bootstrap {
         id
         status
@@ -83,6 +97,8 @@ export default function NewBootstrap() {
   const offer = params.get('offer');
   const machine = params.get('machine');
   const [{ data, error }, again] = useQuery({ query: StartContext, variables: { tenant, account }, pause: account === '' });
+  const may = useRight('PROVIDERS_MANAGE', account);
+  const all = useWhole(PoolsToStart, { tenant }, poolsOf);
   const trail = [{ label: 'Bootstraps', to: path('/bootstraps') }];
   if (account === '' || (offer === null) === (machine === null)) {
     return (
@@ -101,14 +117,17 @@ export default function NewBootstrap() {
       </Page>
     );
   }
-  const pools = (data?.pools?.nodes ?? []).filter((pool) => pool.agent === 'BCD' && ofHosts(pool.class));
+  const ready = may && data?.providerAccount;
+  const pools = (all.nodes ?? []).filter((pool) => pool.agent === 'BCD' && ofHosts(pool.class));
   return (
     <Page title="Start a bootstrap" trail={trail}>
       {error && !data?.providerAccount && (
         <ProblemAlert problem={problemOf(error)} retry={() => again({ requestPolicy: 'network-only' })} />
       )}
-      {!data && !error && <Loading />}
-      {data?.providerAccount && pools.length === 0 && (
+      {data?.providerAccount && may === false && <ProblemAlert problem={forbidden('run bootstraps of this account')} />}
+      {ready && all.error && <ProblemAlert problem={problemOf(all.error)} retry={all.again} />}
+      {!error && !all.error && (!data || may === undefined || (may && !all.nodes)) && <Loading />}
+      {ready && all.nodes && pools.length === 0 && (
         <Empty
           icon={IconServer2}
           title="There is no pool for the host yet"
@@ -121,8 +140,8 @@ export default function NewBootstrap() {
           A host belongs to a pool of virtual or dedicated hosts that runs the bcd agent.
         </Empty>
       )}
-      {data?.providerAccount && pools.length > 0 && (
-        <Planner account={data.providerAccount} pools={pools} offer={offer} machine={machine} />
+      {ready && pools.length > 0 && (
+        <Planner key={JSON.stringify([account, offer, machine])} account={ready} pools={pools} offer={offer} machine={machine} />
       )}
     </Page>
   );
@@ -149,21 +168,37 @@ function Planner({ account, pools, offer, machine }: PlannerProps) {
     pause: pool === null,
     requestPolicy: 'network-only',
   });
-  const key = useRef(newKey());
   const plan = pool === null ? null : data?.planBootstrap;
+  // The pool is no part of it: who gets no answer and picks another pool has still ordered once.
+  const wanted = ['bootstrap', account.id, offer, machine];
+  const startedBefore = problem?.details.idempotencyKey !== undefined;
   const begin = async () => {
     if (pool === null) return;
+    setProblem(null);
     const result = await start({
-      input: { tenantId: tenant, accountId: account.id, poolId: pool, machineId: machine, offerId: offer, idempotencyKey: key.current },
+      input: {
+        tenantId: tenant,
+        accountId: account.id,
+        poolId: pool,
+        machineId: machine,
+        offerId: offer,
+        idempotencyKey: keyOf(tenant, ...wanted),
+      },
     });
     if (result.error) {
-      const met = problemOf(result.error);
-      setProblem(met);
-      if (met.code !== 'UNREACHABLE' && met.code !== 'UNAVAILABLE') key.current = newKey();
+      setProblem(problemOf(result.error));
       return;
     }
-    const id = result.data?.bootstrapMachine?.bootstrap.id;
-    if (id) await navigate(path(`/bootstraps/${id}`));
+    const started = result.data?.bootstrapMachine;
+    if (!started) return;
+    forgetKey(tenant, ...wanted);
+    if (started.replayed) say('It had been started before, when no answer came. This is that bootstrap.');
+    await navigate(path(`/bootstraps/${started.bootstrap.id}`));
+  };
+  const choose = (value: string | null) => {
+    setPool(value);
+    setUnderstood(false);
+    setProblem(null);
   };
   return (
     <>
@@ -174,7 +209,8 @@ function Planner({ account, pools, offer, machine }: PlannerProps) {
           placeholder="Pick one"
           data={pools.map(({ id, name }) => ({ value: id, label: name }))}
           value={pool}
-          onChange={setPool}
+          onChange={choose}
+          searchable={pools.length > 10}
           allowDeselect={false}
           required
         />
@@ -257,7 +293,32 @@ function Planner({ account, pools, offer, machine }: PlannerProps) {
               </Stack>
             </Alert>
           )}
-          {problem && <ProblemAlert problem={problem} />}
+          {problem && !startedBefore && <ProblemAlert problem={problem} />}
+          {startedBefore && (
+            <Alert
+              role="alert"
+              color="yellow"
+              title="It was started before, into another pool"
+              styles={{ message: { color: 'var(--mantine-color-text)' }, title: { color: 'var(--mantine-color-text)' } }}
+            >
+              <Stack gap="xs" align="flex-start">
+                <Text size="sm">
+                  No answer came then, but it took effect: it is among the{' '}
+                  <LinkTo to={`${path('/bootstraps')}?account=${account.id}`}>bootstraps of the account</LinkTo>.
+                </Text>
+                <Button
+                  size="xs"
+                  variant="default"
+                  onClick={() => {
+                    forgetKey(tenant, ...wanted);
+                    void begin();
+                  }}
+                >
+                  {offer === null ? 'Start another one' : 'Order another one'}
+                </Button>
+              </Stack>
+            </Alert>
+          )}
           <Group justify="flex-end">
             <Button
               size="md"

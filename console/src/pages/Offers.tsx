@@ -28,21 +28,21 @@ import {
 import { useVirtualizer } from '@tanstack/react-virtual';
 import { lazy, Suspense, useMemo, useRef, useState } from 'react';
 import { Link, useSearchParams } from 'react-router';
-import { useQuery } from '../query';
 import { graphql } from '../gql';
-import type { OfferQuery } from '../gql/graphql';
+import type { OfferAccountsQuery, OfferQuery } from '../gql/graphql';
 import { disksText, gpuText, memoryText, priceText, useOffers, type Account, type OfferAnswer, type OfferRow } from '../offers';
-import { advice, problemOf } from '../problem';
+import { advice, problemOf, type Problem } from '../problem';
 import { useMay } from '../rights';
 import { usePath, useWorkplace } from '../tenant';
 import { Age, Empty, Facts, Loading, Page, ProblemAlert, When } from '../ui';
 import { AvailabilityMark } from '../ui/status';
+import { useWhole } from '../whole';
 
 const Plot = lazy(() => import('./OffersPlot'));
 
 const OfferAccounts = graphql(`
-  query OfferAccounts($tenant: ID!) {
-    providerAccounts(tenantId: $tenant, first: 100) {
+  query OfferAccounts($tenant: ID!, $after: String) {
+    providerAccounts(tenantId: $tenant, first: 100, after: $after) {
       nodes {
         id
         name
@@ -53,23 +53,29 @@ const OfferAccounts = graphql(`
           }
         }
       }
+      pageInfo {
+        hasNextPage
+        endCursor
+      }
     }
   }
 `);
 
+const accountsOf = (data: OfferAccountsQuery) => data.providerAccounts;
+
 export default function Offers() {
   const { tenant, permissions } = useWorkplace();
   const path = usePath();
-  const [{ data, error }, again] = useQuery({ query: OfferAccounts, variables: { tenant } });
+  const { nodes, error, again } = useWhole(OfferAccounts, { tenant }, accountsOf);
   const accounts = useMemo(
-    () => (data?.providerAccounts?.nodes ?? []).filter((a) => a.provider.capabilities.offers).map(({ id, name }) => ({ id, name })),
-    [data],
+    () => (nodes ?? []).filter((a) => a.provider.capabilities.offers).map(({ id, name }) => ({ id, name })),
+    [nodes],
   );
   const about = 'What the providers sell now, asked live. The cheapest by the hour comes first.';
-  if (!data?.providerAccounts) {
+  if (!nodes) {
     return (
       <Page title="Offers" about={about}>
-        {error ? <ProblemAlert problem={problemOf(error)} retry={() => again({ requestPolicy: 'network-only' })} /> : <Loading />}
+        {error ? <ProblemAlert problem={problemOf(error)} retry={again} /> : <Loading />}
       </Page>
     );
   }
@@ -111,8 +117,10 @@ function Finder({ tenant, accounts, about }: { tenant: string; accounts: Account
   const [params, setParams] = useSearchParams();
   const [settled] = useDebouncedValue(params.toString(), 300);
   const query = useMemo(() => queryOf(new URLSearchParams(settled)), [settled]);
-  const named = params.getAll('account').filter((id) => accounts.some((a) => a.id === id));
-  const chosen = named.length > 0 ? accounts.filter((a) => named.includes(a.id)) : accounts;
+  const asked = params.getAll('account');
+  const named = asked.filter((id) => accounts.some((a) => a.id === id));
+  const unknown = asked.filter((id) => !named.includes(id));
+  const chosen = asked.length > 0 ? accounts.filter((a) => asked.includes(a.id)) : accounts;
   const answer = useOffers(tenant, chosen, query);
   const [opened, setOpened] = useState<OfferRow | null>(null);
   const [available, setAvailable] = useState(false);
@@ -144,7 +152,7 @@ function Finder({ tenant, accounts, about }: { tenant: string; accounts: Account
       hideControls
     />
   );
-  const filtered = Object.keys(query).length > 0 || named.length > 0 || available;
+  const filtered = Object.keys(query).length > 0 || asked.length > 0 || available;
 
   return (
     <Page
@@ -160,7 +168,7 @@ function Finder({ tenant, accounts, about }: { tenant: string; accounts: Account
         {accounts.length > 1 && (
           <MultiSelect
             label="Accounts"
-            placeholder={named.length === 0 ? 'All' : undefined}
+            placeholder={asked.length === 0 ? 'All' : undefined}
             data={accounts.map((a) => ({ value: a.id, label: a.name }))}
             value={named}
             onChange={(ids) =>
@@ -221,6 +229,9 @@ function Finder({ tenant, accounts, about }: { tenant: string; accounts: Account
           </Tooltip>
         )}
       </div>
+      {unknown.length > 0 && (
+        <ProblemAlert problem={noSuchAccount(unknown)} title={unknown.length === 1 ? 'An account is not here' : 'Accounts are not here'} />
+      )}
       <Failures answer={answer} />
       <Group justify="space-between" mih={24}>
         <Text size="sm" c="dimmed" role="status">
@@ -245,6 +256,17 @@ function Finder({ tenant, accounts, about }: { tenant: string; accounts: Account
       </Modal>
     </Page>
   );
+}
+
+function noSuchAccount(ids: string[]): Problem {
+  return {
+    code: 'NOT_FOUND',
+    message: `No account that you may read and that lists offers is ${ids.join(' or ')}.`,
+    issues: [],
+    blockers: [],
+    details: {},
+    requestId: '',
+  };
 }
 
 function summary(answer: OfferAnswer, rows: OfferRow[]) {

@@ -3,13 +3,14 @@ import { useDisclosure } from '@mantine/hooks';
 import { IconPlus, IconServer2 } from '@tabler/icons-react';
 import { useState } from 'react';
 import { useMutation } from 'urql';
-import { useQuery } from '../query';
+import { useListQuery } from '../query';
 import { graphql } from '../gql';
-import type { PoolAgent, PoolClass } from '../gql/graphql';
+import type { AccountNamesQuery, PoolAgent, PoolClass } from '../gql/graphql';
 import { problemOf, type Problem } from '../problem';
 import { usePath, useTenant, useWorkplace } from '../tenant';
 import { Empty, LinkTo, Loading, Mark, Page, ProblemAlert, say, TableFrame, When } from '../ui';
 import { Pages } from '../ui/Pages';
+import { useWhole } from '../whole';
 import { classText, ofHosts } from './poolText';
 
 const PoolsDocument = graphql(`
@@ -61,7 +62,7 @@ export default function Pools() {
   const path = usePath();
   const [archived, setArchived] = useState(false);
   const [after, setAfter] = useState<string | null>(null);
-  const [{ data, error }, again] = useQuery({ query: PoolsDocument, variables: { tenant, archived, after }, context });
+  const [{ data, error }, again] = useListQuery({ query: PoolsDocument, variables: { tenant, archived, after }, context });
   const [opened, { open, close }] = useDisclosure();
   const pools = data?.pools?.nodes;
   const create = permissions.has('POOLS_MANAGE') && (
@@ -134,15 +135,21 @@ export default function Pools() {
 }
 
 const AccountNames = graphql(`
-  query AccountNames($tenant: ID!) {
-    providerAccounts(tenantId: $tenant, first: 100) {
+  query AccountNames($tenant: ID!, $after: String) {
+    providerAccounts(tenantId: $tenant, first: 100, after: $after) {
       nodes {
         id
         name
       }
+      pageInfo {
+        hasNextPage
+        endCursor
+      }
     }
   }
 `);
+
+const accountsOf = (data: AccountNamesQuery) => data.providerAccounts;
 
 const classes: PoolClass[] = ['VPS_HOST', 'METAL_HOST', 'VPS', 'METAL', 'CONTAINER'];
 const agents: { value: PoolAgent; label: string }[] = [
@@ -152,7 +159,7 @@ const agents: { value: PoolAgent; label: string }[] = [
 
 function PoolForm({ onDone }: { onDone: () => void }) {
   const tenant = useTenant();
-  const [{ data }] = useQuery({ query: AccountNames, variables: { tenant } });
+  const { nodes: accounts } = useWhole(AccountNames, { tenant }, accountsOf);
   const [name, setName] = useState('');
   const [poolClass, setPoolClass] = useState<PoolClass>('VPS_HOST');
   const [agent, setAgent] = useState<PoolAgent>('BCD');
@@ -211,8 +218,9 @@ function PoolForm({ onDone }: { onDone: () => void }) {
         />
         <Select
           label="Account that its machines come from"
-          placeholder="None"
-          data={(data?.providerAccounts?.nodes ?? []).map(({ id, name: label }) => ({ value: id, label }))}
+          placeholder={accounts ? 'None' : 'Loading'}
+          searchable={(accounts?.length ?? 0) > 10}
+          data={(accounts ?? []).map(({ id, name: label }) => ({ value: id, label }))}
           value={account}
           onChange={setAccount}
           error={errorAt('accountId')}
