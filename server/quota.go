@@ -23,6 +23,7 @@ import (
 type quota struct {
 	meter   *meter
 	streams *gate // subscriptions, by tenant
+	sockets *gate // WebSockets of services, by their tenant
 	belongs func(ctx context.Context, tenantID string) bool
 }
 
@@ -30,7 +31,7 @@ func newQuota(l Limits, belongs func(ctx context.Context, tenantID string) bool)
 	if belongs == nil {
 		belongs = func(context.Context, string) bool { return false }
 	}
-	return &quota{meter: newMeter(l), streams: newGate(l.StreamsPerTenant), belongs: belongs}
+	return &quota{meter: newMeter(l), streams: newGate(l.StreamsPerTenant), sockets: newGate(l.StreamsPerTenant), belongs: belongs}
 }
 
 // own gives those of the tenants in which the context's caller has a right, and the one whose service it is: that has as many services as its
@@ -163,6 +164,15 @@ func (q *quota) stream(ctx context.Context, tenants []string) (release func(), e
 		places = append(places, leave)
 	}
 	return release, nil
+}
+
+// socket takes a place for a caller's WebSocket among those of the tenant whose service it is; any other caller needs none.
+func (q *quota) socket(caller authz.Subject) (release func(), ok bool) {
+	home := authz.ServiceTenant(caller)
+	if home == "" {
+		return func() {}, true
+	}
+	return q.sockets.enter(home)
 }
 
 // longestTenant is how long a tenant's id can be; nothing longer is one.

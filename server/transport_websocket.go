@@ -282,10 +282,17 @@ func (c *socket) init(ctx context.Context, payload map[string]any) (context.Cont
 		c.close(closeTryLater, "Too many connections")
 		return ctx, func() {}
 	}
-	leave := release
+	releaseTenant, ok := c.server.quota.socket(actor.Subject)
+	if !ok {
+		release()
+		c.server.metrics.limit("sockets_per_tenant")
+		c.close(closeTryLater, "Too many connections")
+		return ctx, func() {}
+	}
+	leave := func() { releaseTenant(); release() }
 	if !actor.Expires.IsZero() {
 		expiry := time.AfterFunc(time.Until(actor.Expires), func() { c.close(closeForbidden, "Token expired") })
-		leave = func() { expiry.Stop(); release() }
+		leave = func() { expiry.Stop(); releaseTenant(); release() }
 	}
 	if c.server.deps.AfterEnd != nil {
 		c.server.deps.AfterEnd(ctx, actor, func() { c.close(closeForbidden, "Token revoked") })

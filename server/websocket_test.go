@@ -292,6 +292,29 @@ func TestSocketLimits(t *testing.T) {
 	w.connect(t, tokenAlice)
 }
 
+// A tenant that makes more services has no more connections.
+func TestSocketsOfATenantsServicesAreCapped(t *testing.T) {
+	t.Parallel()
+	w := setup(t, func(c *Config) { c.Limits.StreamsPerTenant = 2 })
+	first := w.connect(t, tokenService+"1")
+	w.connect(t, tokenService+"2")
+	third := w.dial(t, socketSubprotocol, nil)
+	third.send(`{"type":"connection_init","payload":{"authorization":"Bearer %s"}}`, tokenService+"3")
+	third.closed(closeTryLater)
+	for range 3 {
+		w.connect(t, tokenAlice)
+	}
+	_ = first.conn.Close(websocket.StatusNormalClosure, "")
+	eventually(t, "the place is free again", func() bool {
+		release, ok := w.quota.socket("service:alice-1/4")
+		if ok {
+			release()
+		}
+		return ok
+	})
+	w.connect(t, tokenService+"3")
+}
+
 func TestSocketEndsWithItsCredential(t *testing.T) {
 	t.Parallel()
 	w := setup(t)
