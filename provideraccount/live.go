@@ -3,6 +3,7 @@ package provideraccount
 import (
 	"context"
 
+	"better/compute/authz"
 	"better/compute/internal/problem"
 	"better/compute/model"
 	"better/compute/provider"
@@ -56,7 +57,7 @@ func (s *Service) Background(ctx context.Context, account *model.ProviderAccount
 	return err
 }
 
-// ask makes one live call with an answer.
+// ask makes one live call with an answer, for a caller who holds compute:providers:read on the account when it comes.
 func ask[T any](ctx context.Context, s *Service, at GetInput, capability string, do func(context.Context, provider.Client) (T, error)) (T, error) {
 	var answer T
 	account, err := readAccount(ctx, s.db, at.TenantID, at.AccountID)
@@ -70,7 +71,14 @@ func ask[T any](ctx context.Context, s *Service, at GetInput, capability string,
 		answer, err = do(ctx, c)
 		return err
 	})
-	return answer, provider.Problem(account.Provider, err)
+	if err == nil {
+		// The provider may have taken its time, in which the right was taken away.
+		err = s.authz.Check(ctx, model.ProvidersRead, authz.ProviderAccount(at.TenantID, at.AccountID))
+	}
+	if err != nil {
+		return *new(T), provider.Problem(account.Provider, err)
+	}
+	return answer, nil
 }
 
 // supports gives UNSUPPORTED, with details.missing, for what the manifest does not promise.
