@@ -116,7 +116,7 @@ func (s *Service) CheckConfig(ctx context.Context, in model.CheckProviderConfigI
 
 // try makes the call with a client that is for it alone. The tenant's tries share the places of one account.
 func (s *Service) try(ctx context.Context, unsaved *model.ProviderAccount) error {
-	place := &model.ProviderAccount{ID: "config of " + unsaved.TenantID, Provider: unsaved.Provider}
+	place := &model.ProviderAccount{ID: "config of " + unsaved.TenantID, TenantID: unsaved.TenantID, Provider: unsaved.Provider}
 	return s.waitedFor(ctx, place, func(ctx context.Context) error {
 		client, err := s.clients.open(ctx, unsaved)
 		if err != nil {

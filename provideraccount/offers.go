@@ -13,9 +13,11 @@ import (
 	"better/compute/provider"
 )
 
-// Limits of the calls that callers of the API wait for. One provider that hangs never takes every slot of the replica.
+// Limits of the calls that callers of the API wait for. One provider that hangs never takes every slot of the replica, nor does one tenant
+// with accounts that do.
 const (
 	callsPerAccount  = 4
+	callsPerTenant   = 5
 	callsPerProvider = 12
 	callsPerReplica  = 16
 	callDeadline     = 30 * time.Second
@@ -68,7 +70,7 @@ func (s *Service) Machines(ctx context.Context, in GetInput) ([]*model.Machine, 
 	})
 }
 
-// callLimits bounds the calls in flight. A call takes its account's slot first, then its provider's, then the replica's, so what
+// callLimits bounds the calls in flight. A call takes its account's slot first, then its tenant's, its provider's and the replica's, so what
 // waits for a narrow limit never holds a wide one.
 type callLimits struct {
 	deadline time.Duration
@@ -76,6 +78,7 @@ type callLimits struct {
 
 	mu        sync.Mutex
 	accounts  map[string]*slots
+	tenants   map[string]*slots
 	providers map[string]*slots
 }
 
@@ -90,6 +93,7 @@ func newCallLimits() *callLimits {
 		deadline:  callDeadline,
 		replica:   semaphore.NewWeighted(callsPerReplica),
 		accounts:  map[string]*slots{},
+		tenants:   map[string]*slots{},
 		providers: map[string]*slots{},
 	}
 }
@@ -97,17 +101,18 @@ func newCallLimits() *callLimits {
 // take waits for a place. RATE_LIMITED, with details.retryAfterSeconds, when none got free before the deadline.
 func (l *callLimits) take(ctx context.Context, a *model.ProviderAccount) (release func(), err error) {
 	account, leaveAccount := l.join(l.accounts, a.ID, callsPerAccount)
+	tenant, leaveTenant := l.join(l.tenants, a.TenantID, callsPerTenant)
 	ofProvider, leaveProvider := l.join(l.providers, a.Provider, callsPerProvider)
-	leave := func() { leaveAccount(); leaveProvider() }
+	leave := func() { leaveAccount(); leaveTenant(); leaveProvider() }
 
-	taken := make([]*semaphore.Weighted, 0, 3)
+	taken := make([]*semaphore.Weighted, 0, 4)
 	release = func() {
 		for _, w := range taken {
 			w.Release(1)
 		}
 		leave()
 	}
-	for _, w := range []*semaphore.Weighted{account.Weighted, ofProvider.Weighted, l.replica} {
+	for _, w := range []*semaphore.Weighted{account.Weighted, tenant.Weighted, ofProvider.Weighted, l.replica} {
 		if err := w.Acquire(ctx, 1); err != nil {
 			release()
 			if errors.Is(err, context.Canceled) {

@@ -3,6 +3,7 @@ package provideraccount
 import (
 	"context"
 	"errors"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -11,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"better/compute/internal/id"
+	"better/compute/internal/postgres"
 	"better/compute/internal/problem"
 	"better/compute/model"
 	"better/compute/provider"
@@ -254,8 +256,12 @@ func TestCallsAreLimited(t *testing.T) {
 	b := setup(t)
 	b.limits.deadline = time.Minute
 	accounts := []*model.ProviderAccount{}
-	for _, name := range []string{"a", "b", "c", "d", "e"} {
-		accounts = append(accounts, b.create(t, name))
+	b.bind(t,
+		binding("user:admin", "tenant-admin", "compute-tenant/t3", model.Allow),
+		binding("user:admin", "tenant-admin", "compute-tenant/t4", model.Allow),
+	)
+	for name, tenant := range []string{"t1", "t1", "t3", "t3", "t4", "t4"} {
+		accounts = append(accounts, b.createIn(t, tenant, strconv.Itoa(name)))
 	}
 	let, arrived := make(chan struct{}), make(chan string, 100)
 	var inside, most atomic.Int64
@@ -283,18 +289,24 @@ func TestCallsAreLimited(t *testing.T) {
 			t.Fatal("another account")
 		}
 	}
-	for _, a := range accounts[1:] {
+	ask(accounts[1], 10)
+	if got := <-arrived; got != accounts[1].ID {
+		t.Fatal("another account")
+	}
+	for _, a := range accounts[2:] { // the two accounts above have all the places of their tenant
 		ask(a, 10)
 	}
-	for range callsPerProvider - callsPerAccount {
-		<-arrived
+	for range callsPerProvider - callsPerTenant {
+		if got := <-arrived; got == accounts[0].ID || got == accounts[1].ID {
+			t.Error("a tenant has more places than there are for one")
+		}
 	}
 	other := createOther(t, b)
 	if _, err := b.Offers(admin(t), offersOf(other)); err != nil {
 		t.Errorf("a provider that hangs holds up another: %v", err)
 	}
 	close(let)
-	for range 50 {
+	for range 10 * len(accounts) {
 		if err := <-done; err != nil {
 			t.Error(err)
 		}
@@ -302,7 +314,7 @@ func TestCallsAreLimited(t *testing.T) {
 	if most.Load() != callsPerProvider {
 		t.Errorf("%d calls at once", most.Load())
 	}
-	if len(b.limits.accounts) != 0 || len(b.limits.providers) != 0 {
+	if len(b.limits.accounts) != 0 || len(b.limits.tenants) != 0 || len(b.limits.providers) != 0 {
 		t.Error("limits that nobody uses are kept")
 	}
 }
@@ -344,6 +356,25 @@ func TestCallsThatWaitTooLong(t *testing.T) {
 		if err := <-done; err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// What a provider told slowly is not told to a caller whose right was taken away meanwhile.
+func TestARightThatGoesDuringACall(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	a := b.create(t, "main")
+	b.bind(t, binding("user:leaver", "provider-viewer", "compute-tenant/t1", model.Allow))
+	leave := func() {
+		_, err := b.db.NewRaw("DELETE FROM role_bindings WHERE subject = 'user:leaver'").Exec(postgres.WithScope(context.Background(), postgres.AllTenants()))
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	b.cloud.offers = func(context.Context, provider.Account) ([]*model.Offer, error) { leave(); return nil, nil }
+	offers, err := b.Offers(as(t.Context(), "user:leaver"), offersOf(a))
+	if wantCode(t, err, problem.Forbidden); offers != nil {
+		t.Error("it is told all the same")
 	}
 }
 
