@@ -129,6 +129,9 @@ func (e *engine) prepare(ctx context.Context, params *graphql.RawParams) (*opera
 	if op.cost.Requested > p.limit {
 		return nil, e.refuseCost(ctx, op)
 	}
+	if op.usesLive && op.kind() == ast.Subscription {
+		return nil, e.refuse(ctx, problem.New(problem.InvalidInput, "A subscription has no fields that call a provider, as it would with each event: ask for them in a query."))
+	}
 	if err := e.quota.charge(ctx, op.cost.Requested, op.tenants); err != nil {
 		return nil, e.refuse(ctx, err)
 	}
@@ -239,7 +242,21 @@ func (e *engine) run(ctx context.Context, op *operation, emit func(*graphql.Resp
 		if err := emit(resp); err != nil || !stream {
 			return err
 		}
+		if err := e.chargeEvent(ctx, op); err != nil {
+			return emit(e.refuse(ctx, err))
+		}
 	}
+}
+
+// eventPoints is the price up to which each event of a subscription is paid with its start.
+const eventPoints = 20
+
+// chargeEvent takes the price of a dear subscription again, since its selection is executed anew with the next event. Who resumes it loses nothing.
+func (e *engine) chargeEvent(ctx context.Context, op *operation) error {
+	if op.cost.Requested <= eventPoints {
+		return nil
+	}
+	return e.quota.charge(ctx, op.cost.Requested, op.tenants)
 }
 
 func (e *engine) timeLimit(op *operation) time.Duration {

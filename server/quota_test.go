@@ -97,6 +97,25 @@ func TestRateLimitOfATenant(t *testing.T) {
 	}
 }
 
+// What is executed with each event is paid for with each event, unless it is cheap; and calls no provider.
+func TestDearSubscriptionsPayForEachEvent(t *testing.T) {
+	t.Parallel()
+	const dear = `subscription { bootstrapStatusChanged(tenantId: "alice-1", after: "50") { cursor bootstrap { account { bootstraps(first: 90) { nodes { id } } } } } }`
+	w := setup(t, func(c *Config) { c.Limits.PointsPerSecond, c.Limits.PointsAtMost = 1, 250 })
+	var text string
+	for line := range w.events(t, dear, tokenAlice) {
+		text += line + "\n"
+	}
+	if events := strings.Count(text, "event: next"); events != 3 || !strings.Contains(text, "RATE_LIMITED") || !strings.Contains(text, "event: complete") {
+		t.Errorf("after %d events: %s", events, text)
+	}
+	live := `subscription { bootstrapStatusChanged(tenantId: "a") { bootstrap { account { offers { id } } } } }`
+	op, refused := newTestEngine(t, Config{}).prepare(t.Context(), &graphql.RawParams{Query: live})
+	if op != nil || refused == nil || refused.Errors[0].Extensions["code"] != "INVALID_INPUT" {
+		t.Errorf("a provider is called for each event: %+v", refused)
+	}
+}
+
 // A tenant that makes more services has no more points, whatever they ask for.
 func TestWhatServicesAskForIsTheirTenants(t *testing.T) {
 	t.Parallel()
