@@ -1,6 +1,7 @@
 // Starts GraphiQL against this server. The token is what the headers editor holds: it goes into the header of requests and into
 // the connection_init payload of subscriptions. A link may bring it along, as /graphiql/#token=...: the fragment stays in the
-// browser, and is taken out of the address bar at once. From the console, which opens this page, it comes with the tab's storage.
+// browser, and is taken out of the address bar at once. From the console, which opens this page, it comes with the tab's storage, and
+// goes when the console's session ends.
 'use strict';
 
 const httpURL = '/graphql';
@@ -40,6 +41,13 @@ function fetcher(params, options = {}) {
 
 const token = new URLSearchParams(location.hash.slice(1)).get('token') || sessionStorage.getItem('compute-token') || '';
 if (location.hash) history.replaceState(null, '', location.pathname);
+if (token) {
+  new BroadcastChannel('compute-session').onmessage = ({ data }) => {
+    if (data.kind !== 'end' || data.token !== token) return;
+    sessionStorage.removeItem('compute-token');
+    location.reload(); // without the token, which the headers editor and open streams hold too
+  };
+}
 const headers = JSON.stringify({ Authorization: `Bearer ${token}` }, null, 2);
 
 const start = `# Put your token into the Headers tab below,
