@@ -51,7 +51,7 @@ function SignedIn({ token }: { token: string }) {
     <Provider value={api}>
       <SocketContext value={socket}>
         <Routes>
-          <Route index element={<Tenants />} />
+          <Route index element={<Tenants token={token} />} />
           <Route path="t/:tenant" element={<Shell token={token} />}>
             <Route index element={<Navigate to="accounts" replace />} />
             <Route path="accounts" element={<Accounts />} />

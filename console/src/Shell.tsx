@@ -37,6 +37,7 @@ import type { Permission } from './gql/graphql';
 import { problemOf } from './problem';
 import { recentTenants, rememberTenant } from './recent';
 import { endSession } from './session';
+import { useHeartbeat } from './heartbeat';
 import { WorkplaceContext } from './tenant';
 import { Loading, Mark, ProblemAlert } from './ui';
 import { Logo } from './ui/Logo';
@@ -71,9 +72,6 @@ const places: Place[] = [
   { path: 'settings', label: 'Settings', icon: IconSettings },
 ];
 
-/** How often an idle page asks whether its credential still counts. */
-const heartbeat = 15_000;
-
 export function Shell({ token }: { token: string }) {
   const { tenant = '' } = useParams();
   const [opened, { toggle, close }] = useDisclosure();
@@ -84,16 +82,7 @@ export function Shell({ token }: { token: string }) {
 
   useEffect(() => rememberTenant(tenant), [tenant]);
   useEffect(close, [pathname, close]);
-  useEffect(() => {
-    const look = () => again({ requestPolicy: 'network-only' });
-    const timer = setInterval(look, heartbeat);
-    const end = endOf(token);
-    const ending = end === null ? undefined : setTimeout(look, Math.min(Math.max(0, end - Date.now()) + 1000, 2 ** 31 - 1));
-    return () => {
-      clearInterval(timer);
-      clearTimeout(ending);
-    };
-  }, [again, token]);
+  useHeartbeat(token, again);
 
   return (
     <AppShell
@@ -160,18 +149,6 @@ export function Shell({ token }: { token: string }) {
       </AppShell.Main>
     </AppShell>
   );
-}
-
-/** When a JSON Web Token ends; null for other credentials, whose end only the server knows. */
-function endOf(token: string): number | null {
-  const [, body, signature] = token.split('.');
-  if (!body || !signature) return null;
-  try {
-    const claims = JSON.parse(atob(body.replaceAll('-', '+').replaceAll('_', '/'))) as { exp?: unknown };
-    return typeof claims.exp === 'number' ? claims.exp * 1000 : null;
-  } catch {
-    return null;
-  }
 }
 
 function TenantMenu({ tenant, tenants }: { tenant: string; tenants: string[] | null | undefined }) {

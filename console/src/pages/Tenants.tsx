@@ -3,6 +3,7 @@ import { useState } from 'react';
 import { Link, Navigate, useNavigate } from 'react-router';
 import { useQuery } from '../query';
 import { graphql } from '../gql';
+import { useHeartbeat } from '../heartbeat';
 import { problemOf } from '../problem';
 import { recentTenants } from '../recent';
 import { endSession } from '../session';
@@ -21,8 +22,9 @@ export const ViewerTenants = graphql(`
 const form = /^[A-Za-z0-9._:-]{1,128}$/;
 
 /** Where a session begins: which tenant it is about. */
-export function Tenants() {
+export function Tenants({ token }: { token: string }) {
   const [{ data, error }, again] = useQuery({ query: ViewerTenants });
+  useHeartbeat(token, again);
   const tenants = data?.viewer?.tenants;
   const recent = recentTenants();
   if (data?.viewer && tenants?.length === 1) return <Navigate to={`/t/${encodeURIComponent(tenants[0] ?? '')}`} replace />;
