@@ -1,4 +1,4 @@
-import { Autocomplete, Button, Group, Modal, Stack, Textarea, TextInput } from '@mantine/core';
+import { Autocomplete, Button, Checkbox, Group, Modal, Stack, Textarea, TextInput } from '@mantine/core';
 import { useDisclosure } from '@mantine/hooks';
 import type { WidgetProps } from '@rjsf/utils';
 import { useState } from 'react';
@@ -102,8 +102,12 @@ function SecretForm({ onClose, onWritten, name: fixed }: SecretDialogProps) {
   const [value, setValue] = useState('');
   const [problem, setProblem] = useState<Problem | null>(null);
   const [{ fetching }, put] = useMutation(PutSecret);
+  const [{ data: known }] = useQuery({ query: SecretNames, variables: { tenant }, context, pause: fixed !== undefined });
+  const [agreed, setAgreed] = useState('');
+  const replaces = fixed === undefined && (known?.secrets ?? []).some((secret) => secret.name === name);
   const errorAt = (path: string) => problem?.issues.find((issue) => issue.path === path)?.message;
   const write = async () => {
+    if (replaces && agreed !== name) return;
     const result = await put({ input: { tenantId: tenant, name, value } });
     if (result.error) {
       setProblem(problemOf(result.error));
@@ -124,7 +128,7 @@ function SecretForm({ onClose, onWritten, name: fixed }: SecretDialogProps) {
         {!fixed && (
           <TextInput
             label="Name"
-            description="Accounts refer to it as secret://name. Over an older secret of this name if there is one."
+            description="Accounts refer to it as secret://name."
             value={name}
             onChange={(event) => setName(event.currentTarget.value)}
             error={errorAt('name')}
@@ -146,13 +150,21 @@ function SecretForm({ onClose, onWritten, name: fixed }: SecretDialogProps) {
           spellCheck={false}
           data-autofocus={fixed ? true : undefined}
         />
+        {replaces && (
+          <Checkbox
+            label={`Replace the value of ${name}`}
+            description="There is a secret of this name. Its value is lost, and accounts that refer to it use the new one from their next call."
+            checked={agreed === name}
+            onChange={(event) => setAgreed(event.currentTarget.checked ? name : '')}
+          />
+        )}
         {problem && problem.issues.length === 0 && <ProblemAlert problem={problem} />}
         <Group justify="flex-end" gap="xs">
           <Button variant="default" onClick={onClose}>
             Back
           </Button>
-          <Button type="submit" loading={fetching}>
-            Write
+          <Button type="submit" loading={fetching} disabled={replaces && agreed !== name}>
+            {replaces ? 'Replace' : 'Write'}
           </Button>
         </Group>
       </Stack>
