@@ -71,7 +71,7 @@ export default function Offers() {
     () => (nodes ?? []).filter((a) => a.provider.capabilities.offers).map(({ id, name }) => ({ id, name })),
     [nodes],
   );
-  const about = 'What the providers sell now, asked live. The cheapest by the hour comes first.';
+  const about = 'What the providers sell now, asked live. The lowest price by the hour comes first, whatever its currency.';
   if (!nodes) {
     return (
       <Page title="Offers" about={about}>
@@ -98,6 +98,9 @@ export default function Offers() {
 
 const numbers = ['minVcpu', 'minMemoryGiB', 'minGpus'] as const;
 
+/** The most that may be asked for, as in the schema's OfferQuery. */
+const most: Record<(typeof numbers)[number], number> = { minVcpu: 1024, minMemoryGiB: 16384, minGpus: 64 };
+
 function queryOf(params: URLSearchParams): OfferQuery {
   const query: OfferQuery = {};
   const kind = params.get('kind');
@@ -108,7 +111,7 @@ function queryOf(params: URLSearchParams): OfferQuery {
   if (gpu) query.gpuModel = gpu;
   for (const name of numbers) {
     const value = Number(params.get(name));
-    if (Number.isInteger(value) && value > 0) query[name] = value;
+    if (Number.isInteger(value) && value > 0 && value <= most[name]) query[name] = value;
   }
   return query;
 }
@@ -146,7 +149,8 @@ function Finder({ tenant, accounts, about }: { tenant: string; accounts: Account
       value={params.get(name) ?? ''}
       onChange={(value) => set(name, value === 0 ? '' : String(value))}
       min={0}
-      max={16384}
+      max={most[name]}
+      error={Number(params.get(name)) > most[name] ? `Up to ${most[name]}` : undefined}
       allowDecimal={false}
       allowNegative={false}
       hideControls
