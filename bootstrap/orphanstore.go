@@ -74,20 +74,51 @@ func oneOrphan(ctx context.Context, q *bun.SelectQuery) (*orphan, error) {
 	return o, nil
 }
 
-func writeOrphan(ctx context.Context, idb bun.IDB, orphanID string, set fields) (*orphan, error) {
+// writeOrphan runs the query, which writes one row at most, and reads the row back; errLost when its conditions hold for none.
+func writeOrphan(ctx context.Context, q *bun.UpdateQuery) (*orphan, error) {
 	o := new(orphan)
-	err := set.apply(idb.NewUpdate().Model((*orphan)(nil))).Where("id = ?", orphanID).Returning("*").Scan(ctx, o)
+	err := q.Returning("*").Scan(ctx, o)
+	if errors.Is(err, sql.ErrNoRows) {
+		return nil, errLost
+	}
 	if err != nil {
 		return nil, failed("writing an orphan", err)
 	}
 	return o, nil
 }
 
+// guardedOrphan starts a write of the one who gives the machine back: it holds only while that is wanted still, on the same word, and nobody has
+// taken it over. Attempts are counted anew with each word, so one alone names no holder.
+func guardedOrphan(idb bun.IDB, o *orphan) *bun.UpdateQuery {
+	return idb.NewUpdate().Model((*orphan)(nil)).Where("id = ?", o.ID).Where("release_attempt = ?", o.ReleaseAttempt).
+		Where("release_asked_at = ?", o.ReleaseAskedAt).Where("release_at IS NOT NULL").Where("resolved_at IS NULL")
+}
+
+// confirmRelease is errLost unless the orphan is this one's to give back at this moment, and errOwned when its machine is somebody's. It is asked
+// before the act, which must not come late, and of the database, since the clock of a process that was stopped has not moved.
+func confirmRelease(ctx context.Context, idb bun.IDB, o *orphan, key string) error {
+	var ours, owned bool
+	err := idb.NewRaw(`SELECT EXISTS (SELECT FROM orphans WHERE id = ?0 AND release_attempt = ?1 AND release_asked_at = ?2
+			AND release_at > now() AND resolved_at IS NULL),
+		EXISTS (SELECT FROM machine_reservations WHERE machine_key = ?3 AND orphan_id IS DISTINCT FROM ?0)`,
+		o.ID, o.ReleaseAttempt, o.ReleaseAskedAt, key).Scan(ctx, &ours, &owned)
+	switch {
+	case err != nil:
+		return failed("looking whether a machine is to be given back", err)
+	case !ours:
+		return errLost
+	case owned:
+		return errOwned
+	}
+	return nil
+}
+
 func markReleased(ctx context.Context, tx bun.IDB, orphanID, subject string) (*orphan, error) {
-	return writeOrphan(ctx, tx, orphanID, fields{
+	set := fields{
 		"release_asked_at": now, "release_asked_by": subject, "release_at": now, "release_attempt": 0, "release_error": "",
 		"release_dropped_at": nil,
-	})
+	}
+	return writeOrphan(ctx, set.apply(tx.NewUpdate().Model((*orphan)(nil)).Where("id = ?", orphanID)))
 }
 
 // asked reports whether a person's word to give the machine back stands.
@@ -104,12 +135,12 @@ func reserveForOrphan(ctx context.Context, tx bun.IDB, key, orphanID string) (bo
 	return n == 1, failed("reserving a machine", err)
 }
 
-// endRelease ends what was begun for an orphan, and frees its machine.
-func endRelease(ctx context.Context, tx bun.IDB, orphanID string, set fields) error {
-	if _, err := writeOrphan(ctx, tx, orphanID, set.with(fields{"release_at": nil})); err != nil {
+// endRelease ends what was begun for an orphan, and frees its machine; errLost when it is another's by now.
+func endRelease(ctx context.Context, tx bun.IDB, o *orphan, set fields) error {
+	if _, err := writeOrphan(ctx, set.with(fields{"release_at": nil}).apply(guardedOrphan(tx, o))); err != nil {
 		return err
 	}
-	_, err := tx.NewRaw("DELETE FROM machine_reservations WHERE orphan_id = ?", orphanID).Exec(ctx)
+	_, err := tx.NewRaw("DELETE FROM machine_reservations WHERE orphan_id = ?", o.ID).Exec(ctx)
 	return failed("giving a reservation back", err)
 }
 
@@ -118,7 +149,7 @@ func endRelease(ctx context.Context, tx bun.IDB, orphanID string, set fields) er
 func dueRelease(ctx context.Context, idb bun.IDB, taken time.Duration, busy []string) (*orphan, error) {
 	o := new(orphan)
 	err := idb.NewRaw(`UPDATE orphans SET release_at = ?, release_attempt = release_attempt + 1
-		WHERE id = (SELECT id FROM orphans WHERE release_at <= now() AND tenant_id <> ALL (?::text[])
+		WHERE id = (SELECT id FROM orphans WHERE release_at <= now() AND resolved_at IS NULL AND tenant_id <> ALL (?::text[])
 			ORDER BY release_at LIMIT 1 FOR UPDATE SKIP LOCKED)
 		RETURNING *`, fromNow(taken), pgdialect.Array(busy)).Scan(ctx, o)
 	if errors.Is(err, sql.ErrNoRows) {

@@ -153,25 +153,38 @@ func (r *Reconciler) releaseOrphan(ctx context.Context, o *orphan) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
+	if err := r.afterRelease(ctx, o, err); !errors.Is(err, errLost) {
+		return err
+	}
+	r.Log.InfoContext(ctx, "the giving back of a machine went to another replica, or is over", "orphan", o.ID, "attempt", o.ReleaseAttempt)
+	return nil
+}
+
+// afterRelease writes down what came of an attempt; errLost when it is not this one's to write.
+func (r *Reconciler) afterRelease(ctx context.Context, o *orphan, err error) error {
 	switch {
 	case err == nil:
 		return r.endRelease(ctx, o, fields{"resolved_at": now, "release_error": ""})
-	case problem.Is(err, problem.Unavailable):
+	case errors.Is(err, errLost), problem.Is(err, problem.Unavailable):
 		return err
 	}
 	r.Log.WarnContext(ctx, "a machine without an owner could not be given back",
 		"account", o.AccountID, "orphan", o.ID, "machine", o.MachineID, "attempt", o.ReleaseAttempt, "error", classed(err).Message)
+	set := fields{"release_error": printable(classed(err).Message, maxMessage)}
 	if classed(err).Class == provider.IdentityChanged {
-		// The provider has another machine of that id: the word was about one that is not there.
-		return r.endRelease(ctx, o, fields{"release_dropped_at": now, "release_error": printable(classed(err).Message, maxMessage)})
+		// The provider has another machine of that id, or somebody has it: the word was about one that is not there.
+		return r.endRelease(ctx, o, set.with(fields{"release_dropped_at": now}))
 	}
 	wait := backoff(r.Timing.Cleanup, r.Timing.CleanupMax, o.ReleaseAttempt)
-	_, err = writeOrphan(ctx, r.DB.DB, o.ID, fields{"release_at": fromNow(wait), "release_error": printable(classed(err).Message, maxMessage)})
+	_, err = writeOrphan(ctx, set.with(fields{"release_at": fromNow(wait)}).apply(guardedOrphan(r.DB.DB, o)))
 	return err
 }
 
 // errElsewhere ends with the account's way back to the project of the machine, where the sweep sees it again.
 var errElsewhere error = provider.Errorf(provider.Conflict, "The account was changed since it showed the machine, and may be another project now.")
+
+// errOwned ends the word to give the machine back: it was about one that nobody has.
+var errOwned error = provider.Errorf(provider.IdentityChanged, "The machine has an owner again.")
 
 var errStillThere error = provider.Errorf(provider.Conflict, "The provider still shows the machine.")
 
@@ -183,6 +196,9 @@ func (r *Reconciler) giveOrphanBack(ctx context.Context, account *model.Provider
 		orderer, ok := c.(provider.Orderer)
 		if !ok || o.OperationID == nil {
 			return errors.New("an orphan without an order")
+		}
+		if err := confirmRelease(ctx, r.DB.DB, o, keyOf(c, o.MachineID)); err != nil {
+			return err
 		}
 		if err := orderer.Release(ctx, *o.OperationID, o.MachineID); err != nil && classed(err).Class != provider.NotFound {
 			return err
@@ -199,7 +215,7 @@ func (r *Reconciler) giveOrphanBack(ctx context.Context, account *model.Provider
 }
 
 func (r *Reconciler) endRelease(ctx context.Context, o *orphan, set fields) error {
-	return r.DB.RunInTx(ctx, func(ctx context.Context, tx bun.Tx) error { return endRelease(ctx, tx, o.ID, set) })
+	return r.DB.RunInTx(ctx, func(ctx context.Context, tx bun.Tx) error { return endRelease(ctx, tx, o, set) })
 }
 
 // everyTenant is the context of work that is nobody's in particular.
