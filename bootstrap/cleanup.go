@@ -150,8 +150,8 @@ func (r *Reconciler) takeBack(ctx context.Context, w *work, machineID string) (h
 		return heldByUs, nil //nolint:nilerr // nobody can have reserved what has no key
 	}
 	keys := []string{key}
-	if w.Machine != nil && identityKey(*w.Machine) != "" {
-		keys = append(keys, identityKey(*w.Machine))
+	if w.Machine != nil {
+		keys = append(keys, identityKeys(*w.Machine)...)
 	}
 	for _, key := range keys {
 		mine, err := r.reserve(ctx, w, key, "giving the machine back")

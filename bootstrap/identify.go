@@ -75,27 +75,31 @@ func inUse() outcome {
 	return fail(model.MachineInUse, "The machine is in another bootstrap, or is a host already.", nil)
 }
 
-// identityKey is the machine's second key, by what it says of itself: two accounts may know one machine by different names. Empty
-// when that is not enough to know it by.
-func identityKey(m machine) string {
-	if m.Serial == "" || m.OSMachineID == "" {
-		return ""
+// identityKeys are the machine's further keys, by what it says of itself: two accounts may know one machine by different names. Its system has
+// an id or, where it has none, network cards. The serial number keeps copies of one system apart; where a machine has none, copies count as one
+// machine, since one that is a host must not be taken for another. A serial number alone is no key: vendors count them up, so that anybody
+// could claim another's.
+func identityKeys(m machine) []string {
+	systems := m.MACs
+	if m.OSMachineID != "" && m.OSMachineID != "uninitialized" { // which systemd writes into an image that has none yet
+		systems = []string{m.OSMachineID}
 	}
-	return "machine:" + m.Serial + "/" + m.OSMachineID
+	keys := make([]string, len(systems))
+	for i, system := range slices.Sorted(slices.Values(systems)) { // two runs never wait in a circle
+		keys[i] = "machine:" + m.Serial + "/" + system
+	}
+	return keys
 }
 
 var errInUse = errors.New("the machine is another's")
 
-// prove makes the machine the run's own, by both keys, now that the run has shown that it reaches it; false when it is another's.
+// prove makes the machine the run's own, by all its keys, now that the run has shown that it reaches it; false when it is another's.
 func (r *Reconciler) prove(ctx context.Context, w *work, key string, m machine) (bool, error) {
 	err := r.DB.RunInTx(ctx, func(ctx context.Context, tx bun.Tx) error {
 		if _, err := update(ctx, guarded(tx, w.run).Set("machine = ?", m)); err != nil {
 			return err
 		}
-		for _, key := range []string{key, identityKey(m)} {
-			if key == "" {
-				continue
-			}
+		for _, key := range append([]string{key}, identityKeys(m)...) {
 			got, err := take(ctx, tx, key, w.run)
 			if err != nil {
 				return err
@@ -140,6 +144,10 @@ func cleanIdentity(m machine) machine {
 	m.Addresses = slices.Clone(m.Addresses[:min(len(m.Addresses), maxFact)])
 	for i, a := range m.Addresses {
 		m.Addresses[i] = printable(a, maxFact)
+	}
+	m.MACs = slices.Clone(m.MACs[:min(len(m.MACs), maxFact)])
+	for i, a := range m.MACs {
+		m.MACs[i] = printable(a, maxFact)
 	}
 	m.Disks = slices.Clone(m.Disks[:min(len(m.Disks), maxFact)])
 	for i, d := range m.Disks {

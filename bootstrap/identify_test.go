@@ -39,8 +39,61 @@ func (b *bench) stranger() (start func(model.BootstrapMachineInput) (string, err
 // Whatever name an account has for a machine, it is one machine.
 func TestOneMachineUnderTwoNames(t *testing.T) {
 	t.Parallel()
+	for name, identity := range map[string]provider.Identity{
+		"serial number and system": {Serial: "S1", OSMachineID: "os1"},
+		"no serial number":         {OSMachineID: "os1", MACs: []string{"aa:00:00:00:00:01"}},
+		"no id of the system":      {Serial: "S1", MACs: []string{"aa:00:00:00:00:01"}},
+		"network card alone":       {MACs: []string{"aa:00:00:00:00:01"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			testTwoNames(t, identity)
+		})
+	}
+}
+
+func TestIdentityKeys(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		m    machine
+		want []string
+	}{
+		{machine{Serial: "S", OSMachineID: "os", MACs: []string{"a"}}, []string{"machine:S/os"}},
+		{machine{OSMachineID: "os"}, []string{"machine:/os"}},
+		{machine{OSMachineID: "uninitialized", MACs: []string{"b", "a"}}, []string{"machine:/a", "machine:/b"}},
+		{machine{Serial: "S"}, []string{}}, // vendors count them up
+	} {
+		equal(t, "keys", identityKeys(test.m), test.want)
+	}
+}
+
+// What only the agent can tell of a machine is known once it has joined.
+func TestJoinTellsWhichMachineItIs(t *testing.T) {
+	t.Parallel()
 	b := setup(t, model.ClaimToken)
-	b.cloud.identity = provider.Identity{Serial: "S1", OSMachineID: "os1"}
+	b.cloud.identity = provider.Identity{Serial: "S1"} // as a vendor's API tells it
+	first := b.start(b.offer("k1"))
+	b.driveToStatus(first, model.Installed)
+	b.facts = `{"serial": "S1", "machineId": "os1"}`
+	b.mustJoin(first)
+	b.cloud.identity.OSMachineID = "os1" // as the machine itself does
+	r := b.driveToStatus(b.start(b.machine("other-name", "k2")), model.Failed)
+	equal(t, "reason", r.Failure.Reason, model.MachineInUse)
+
+	second := b.start(b.machine("third-name", "k3"))
+	b.cloud.identity = provider.Identity{}
+	b.driveToStatus(second, model.Installed)
+	b.facts = `{"serial": "To be filled by O.E.M.", "machineId": "os2"}`
+	b.mustJoin(second)
+	b.cloud.identity = provider.Identity{OSMachineID: "os2"}
+	r = b.driveToStatus(b.start(b.machine("fourth-name", "k4")), model.Failed)
+	equal(t, "reason", r.Failure.Reason, model.MachineInUse)
+}
+
+func testTwoNames(t *testing.T, identity provider.Identity) {
+	t.Helper()
+	b := setup(t, model.ClaimToken)
+	b.cloud.identity = identity
 	first := b.start(b.machine("ed25519", "k1"))
 	b.driveToStatus(first, model.Installed)
 	refused := func(in model.BootstrapMachineInput, cleanup model.CleanupStatus) {

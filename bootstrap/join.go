@@ -9,6 +9,7 @@ import (
 
 	"better/compute/internal/problem"
 	"better/compute/model"
+	"better/compute/provider"
 )
 
 // MarkJoined ends the run with the host that its agent became, in the transaction of the join, after the host's row was written. The
@@ -59,6 +60,29 @@ func markJoined(ctx context.Context, tx bun.IDB, bootstrapID, hostID string) err
 	if err != nil {
 		return err
 	}
+	if err := reserveByFacts(ctx, tx, bootstrapID, hostID); err != nil {
+		return err
+	}
 	_, err = tx.NewRaw("UPDATE machine_reservations SET host_id = ? WHERE bootstrap_id = ?", hostID, bootstrapID).Exec(ctx)
 	return failed("giving a reservation to a host", err)
+}
+
+// reserveByFacts reserves the machine by what its agent says of it too, which not every driver can ask. What is another's stays that one's: the
+// agent is in place by now, so there is nothing left to keep it from.
+func reserveByFacts(ctx context.Context, tx bun.IDB, bootstrapID, hostID string) error {
+	var facts struct {
+		Serial    string `bun:"serial"`
+		MachineID string `bun:"machine_id"`
+	}
+	err := tx.NewRaw("SELECT coalesce(facts ->> 'serial', '') AS serial, coalesce(facts ->> 'machineId', '') AS machine_id FROM hosts WHERE id = ?", hostID).
+		Scan(ctx, &facts)
+	if err != nil {
+		return failed("reading what an agent says of its machine", err)
+	}
+	for _, key := range identityKeys(machine{Serial: provider.RealSerial(facts.Serial), OSMachineID: facts.MachineID}) {
+		if _, err := reserve(ctx, tx, key, bootstrapID); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -43,6 +43,7 @@ type bench struct {
 	rec     *Reconciler
 	account string
 	pool    string
+	facts   string // JSON of what agents that join say of their machine
 }
 
 func setup(t *testing.T, mode model.ClaimMode) *bench {
@@ -56,7 +57,7 @@ func setup(t *testing.T, mode model.ClaimMode) *bench {
 // setupWith makes a bench without a script, whose account is at the driver's provider.
 func setupWith(t *testing.T, driver provider.Driver, config string) *bench {
 	t.Helper()
-	b := &bench{t: t, ctx: as(t.Context(), owner), db: pgtest.New(t), account: id.New("pacct"), pool: id.New("pool")}
+	b := &bench{t: t, ctx: as(t.Context(), owner), db: pgtest.New(t), account: id.New("pacct"), pool: id.New("pool"), facts: "{}"}
 	log := slog.New(slog.DiscardHandler)
 	decider, err := authz.New(b.db, log)
 	if err != nil {
@@ -182,8 +183,8 @@ func (b *bench) join(runID string) error {
 	r := b.row(runID)
 	return b.db.RunInTx(b.t.Context(), func(ctx context.Context, tx bun.Tx) error {
 		hostID := id.New("host")
-		_, err := tx.NewRaw("INSERT INTO hosts (id, tenant_id, pool_id, bootstrap_id, account_id, machine_id) VALUES (?, ?, ?, ?, ?, ?)",
-			hostID, r.TenantID, r.PoolID, r.ID, r.AccountID, "m").Exec(ctx)
+		_, err := tx.NewRaw("INSERT INTO hosts (id, tenant_id, pool_id, bootstrap_id, account_id, machine_id, facts) VALUES (?, ?, ?, ?, ?, ?, ?::jsonb)",
+			hostID, r.TenantID, r.PoolID, r.ID, r.AccountID, "m", b.facts).Exec(ctx)
 		if err != nil {
 			return err
 		}

@@ -10,6 +10,7 @@ import (
 	"encoding/json"
 	"io"
 	"regexp"
+	"strings"
 	"time"
 
 	"better/compute/model"
@@ -154,6 +155,7 @@ type Claim struct {
 type Identity struct {
 	Serial      string   `json:"serial,omitempty"`
 	OSMachineID string   `json:"osMachineId,omitempty"`
+	MACs        []string `json:"macs,omitempty"` // of its network cards
 	Addresses   []string `json:"addresses,omitempty"`
 	// SSHHostKey is the fingerprint "SHA256:..." that later connections are pinned to.
 	SSHHostKey string        `json:"sshHostKey,omitempty"`
@@ -162,6 +164,15 @@ type Identity struct {
 	MemoryMiB  int64         `json:"memoryMiB,omitempty"`
 	Disks      []*model.Disk `json:"disks,omitempty"`
 	GPUs       []*model.GPU  `json:"gpus,omitempty"`
+}
+
+// RealSerial drops what makers leave in the place of a serial number.
+func RealSerial(s string) string {
+	switch strings.ToLower(strings.Trim(s, " .")) {
+	case "", "0", "none", "n/a", "not specified", "not available", "default string", "system serial number", "to be filled by o.e.m", "0123456789":
+		return ""
+	}
+	return s
 }
 
 // Preparation tells whether a machine can be installed.

@@ -1,7 +1,9 @@
 package ssh
 
 import (
+	"bytes"
 	"context"
+	"net"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -27,19 +29,11 @@ func (c *client) Identify(ctx context.Context, machineID string) (*provider.Iden
 
 func (r *result) identity(m *machine) *provider.Identity {
 	return &provider.Identity{
-		Serial: realSerial(r.value("serial")), OSMachineID: r.value("machine_id"), Addresses: r.addresses(m), SSHHostKey: m.HostFingerprint,
+		Serial: provider.RealSerial(r.value("serial")), OSMachineID: r.value("machine_id"), MACs: r.macs(),
+		Addresses: r.addresses(m), SSHHostKey: m.HostFingerprint,
 		Arch: goArch(r.value("arch")), CPUs: int(min(max(r.number("cpus"), 0), 1<<20)), MemoryMiB: max(r.number("memory_kib"), 0) / 1024,
 		Disks: r.disks(), GPUs: r.gpus(),
 	}
-}
-
-// realSerial drops what makers leave in the place of a serial number.
-func realSerial(s string) string {
-	switch strings.ToLower(strings.Trim(s, " .")) {
-	case "", "0", "none", "n/a", "not specified", "not available", "default string", "system serial number", "to be filled by o.e.m", "0123456789":
-		return ""
-	}
-	return s
 }
 
 // goArch is the agent's word for what `uname -m` says.
@@ -51,6 +45,18 @@ func goArch(machine string) string {
 		return "arm64"
 	}
 	return machine
+}
+
+// macs are the addresses of the network cards, without those that are none.
+func (r *result) macs() []string {
+	var macs []string
+	for _, text := range r.values("mac") {
+		mac, err := net.ParseMAC(text)
+		if err == nil && len(bytes.Trim(mac, "\x00")) > 0 && !slices.Contains(macs, mac.String()) {
+			macs = append(macs, mac.String())
+		}
+	}
+	return macs
 }
 
 func (r *result) addresses(m *machine) []string {

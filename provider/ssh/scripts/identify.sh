@@ -11,6 +11,9 @@ for disk in /sys/block/*; do
 	if [ "$(line "$disk/removable")" = 1 ]; then continue; fi
 	echo "disk=$name $(line "$disk/size") $(line "$disk/queue/rotational")"
 done
+for card in /sys/class/net/*/device; do
+	echo "mac=$(line "${card%/device}/address")"
+done
 if has nvidia-smi; then
 	nvidia-smi --query-gpu=name,memory.total --format=csv,noheader,nounits 2>/dev/null | while read -r gpu; do echo "nvidia=$gpu"; done
 fi

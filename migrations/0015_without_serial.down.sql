@@ -1,0 +1,1 @@
+DELETE FROM machine_reservations WHERE machine_key LIKE 'machine:/%';
