@@ -41,6 +41,7 @@ type cloudMachine struct {
 	id       string
 	second   string // a machine that a double order brought
 	hidden   bool
+	unmarked bool // it does not carry its operation any more
 	released bool
 }
 
@@ -167,7 +168,7 @@ func (c *client) FindClaim(ctx context.Context, op string) (found *provider.Clai
 func (c *client) Claims(ctx context.Context) (all []provider.OwnedMachine, err error) {
 	err = c.do(ctx, "claims", func() {
 		for op, m := range c.machines {
-			if !m.hidden && !m.released {
+			if !m.hidden && !m.unmarked && !m.released {
 				all = append(all, provider.OwnedMachine{OperationID: op, MachineID: m.id})
 			}
 			if m.second != "" {
@@ -190,9 +191,11 @@ func (c *client) Order(ctx context.Context, o provider.Order) (made *provider.Cl
 	return made, err
 }
 
-func (c *client) Release(ctx context.Context, op, machineID string) error {
-	return c.do(ctx, "release", func() {
-		if m := c.machines[op]; m != nil && m.id == machineID && !m.released {
+func (c *client) Release(ctx context.Context, op, machineID string) (err error) {
+	failed := c.do(ctx, "release", func() {
+		if m := c.machines[op]; m != nil && m.id == machineID && m.unmarked && !m.released {
+			err = provider.Errorf(provider.IdentityChanged, "scripted: it carries no operation")
+		} else if m := c.machines[op]; m != nil && m.id == machineID && !m.released {
 			m.released = true
 			c.released++
 		} else if m != nil && m.second == machineID {
@@ -200,6 +203,10 @@ func (c *client) Release(ctx context.Context, op, machineID string) error {
 			c.released++
 		}
 	})
+	if failed != nil {
+		return failed
+	}
+	return err
 }
 
 func (c *client) Identify(ctx context.Context, _ string) (*provider.Identity, error) {

@@ -117,6 +117,7 @@ func TestListsOfRunsUseTheirIndexes(t *testing.T) {
 			t.Errorf("%s is not used:\n%s", indexes, text)
 		}
 	}
+	uses(orderedQuery(b.db.DB, &model.ProviderAccount{ID: b.account, TenantID: "t1"}, []string{"m1", "m2"}), "bootstraps_account_idx|bootstraps_tenant_idx")
 	b.grant(owner, "provider-viewer", "compute-fleet")
 	tenantID := new("t1")
 	later := input.Page[*place]{First: 50, Place: &place{CreatedMicro: time.Now().Add(-time.Hour).UnixMicro(), ID: "boot_1"}}

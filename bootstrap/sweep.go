@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/uptrace/bun"
@@ -43,21 +44,26 @@ func (r *Reconciler) sweepAccount(ctx context.Context, account *model.ProviderAc
 	}
 	manifest, _ := r.Accounts.Manifest(account.Provider)
 	at.Lag = manifest.ListLag + r.Timing.ListMargin
-	machines, listed, err := r.survey(provideraccount.AtStamp(ctx, at.Stamp), account)
-	if err != nil || machines == nil {
+	seen, err := r.survey(provideraccount.AtStamp(ctx, at.Stamp), account)
+	if err != nil || seen == nil {
 		return r.unswept(ctx, account, err)
 	}
 	r.fault("sweeping.surveyed")
 	return r.DB.RunInTx(ctx, func(ctx context.Context, tx bun.Tx) error {
+		ordered, err := orderedOf(ctx, tx, account, seen.unmarked)
+		if err != nil {
+			return err
+		}
+		machines := slices.Concat(seen.marked, ordered)
 		notOurs, err := r.unowned(ctx, tx, at, machines)
 		if err != nil {
 			return err
 		}
-		notThere, err := vanished(ctx, tx, at, listed)
+		notThere, err := vanished(ctx, tx, at, seen.listed)
 		if err != nil {
 			return err
 		}
-		if err := keepOrphans(ctx, tx, at, account.TenantID, append(notOurs, notThere...), machines, listed); err != nil {
+		if err := keepOrphans(ctx, tx, at, account.TenantID, append(notOurs, notThere...), machines, seen.listed); err != nil {
 			return err
 		}
 		r.fault("sweeping.kept")
@@ -65,8 +71,14 @@ func (r *Reconciler) sweepAccount(ctx context.Context, account *model.ProviderAc
 	})
 }
 
-// survey asks the provider for the machines that carry an operation, nil when it cannot tell, and for all machines.
-func (r *Reconciler) survey(ctx context.Context, account *model.ProviderAccount) (machines []claimedMachine, listed []string, err error) {
+// surveyed is what a provider says that an account has: the machines that carry an operation, those that carry none, and the ids of all.
+type surveyed struct {
+	marked, unmarked []claimedMachine
+	listed           []string
+}
+
+// survey asks the provider for all machines; nil when it cannot tell which carry an operation.
+func (r *Reconciler) survey(ctx context.Context, account *model.ProviderAccount) (seen *surveyed, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*r.Timing.Call)
 	defer cancel()
 	err = r.Accounts.Background(ctx, account, func(ctx context.Context, c provider.Client) error {
@@ -82,21 +94,20 @@ func (r *Reconciler) survey(ctx context.Context, account *model.ProviderAccount)
 		if err != nil {
 			return err
 		}
-		listed = make([]string, 0, len(all)+len(claims))
+		seen = &surveyed{unmarked: unmarkedOf(c, all, claims)}
 		for _, m := range all {
-			listed = append(listed, m.ID)
+			seen.listed = append(seen.listed, m.ID)
 		}
-		machines = make([]claimedMachine, 0, len(claims))
 		for _, claim := range claims {
 			if !namePattern.MatchString(claim.MachineID) || !provider.IsOperationID(claim.OperationID) {
 				continue // no order of ours could have brought it
 			}
-			machines = append(machines, claimedMachine{OwnedMachine: claim, Key: keyOf(c, claim.MachineID)})
-			listed = append(listed, claim.MachineID)
+			seen.marked = append(seen.marked, claimedMachine{OwnedMachine: claim, Key: keyOf(c, claim.MachineID)})
+			seen.listed = append(seen.listed, claim.MachineID)
 		}
 		return nil
 	})
-	return machines, listed, err
+	return seen, err
 }
 
 func keyOf(c provider.Client, machineID string) string {

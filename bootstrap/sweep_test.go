@@ -555,6 +555,61 @@ func TestSweepFindsWhatAWrongWordLeft(t *testing.T) {
 	equal(t, "orphans", b.orphans(), []string{"not-ours " + order.id})
 }
 
+// A machine whose mark came off, or never was on, is known by the run that ordered it alone.
+func TestSweepFindsOrderedMachinesWithoutAMark(t *testing.T) {
+	t.Parallel()
+	b := setup(t, model.ClaimLabel)
+	b.cloud.boxes = []string{"box"}
+	named, runID := b.start(b.machine("box", "k1")), b.start(b.offer("k2"))
+	for _, id := range []string{named, runID} {
+		b.driveToStatus(id, model.Installed)
+		b.joinAs(id, *b.row(id).MachineID)
+	}
+	order := b.cloud.machines[b.row(runID).OperationID]
+	b.cloud.change(func() { order.unmarked = true })
+	b.sweepNow()
+	equal(t, "orphans while it is a host", b.orphans(), []string{})
+	b.exec("UPDATE hosts SET removed_at = now()")
+	b.exec("DELETE FROM machine_reservations")
+	b.sweepNow()
+	equal(t, "orphans", b.orphans(), []string{"not-ours " + order.id})
+	if o := b.orphan(); deref(o.BootstrapID) != runID || deref(o.OperationID) != b.row(runID).OperationID || o.Price == nil {
+		t.Errorf("the orphan is %+v", o)
+	}
+
+	// The driver touches nothing that does not carry the operation. Once it does again, the word can be given anew.
+	for i, left := range []int{1, 0} {
+		if _, err := b.service.ReleaseMachine(b.ctx, release(b.orphan())); err != nil {
+			t.Fatal(err)
+		}
+		b.giveBack()
+		equal(t, "machines given back, orphans", []int{b.cloud.released, len(b.orphans())}, []int{i, left})
+		b.cloud.change(func() { order.unmarked = false })
+	}
+	// A provider that goes on listing what it has taken back says nothing new.
+	b.cloud.change(func() { order.unmarked, order.released = true, false })
+	b.sweepNow()
+	equal(t, "orphans after it was given back", b.orphans(), []string{})
+}
+
+// What a failed run has given back may be listed for ever, where machines go back into a stock.
+func TestSweepLeavesWhatWasGivenBack(t *testing.T) {
+	t.Parallel()
+	b := setup(t, model.ClaimLabel)
+	runID := b.start(b.offer("k"))
+	b.driveToStatus(runID, model.Identifying)
+	b.cancel(runID)
+	b.driveToEnd(runID)
+	order := b.cloud.machines[b.row(runID).OperationID]
+	b.cloud.change(func() { order.unmarked, order.released = true, false })
+	b.sweepNow()
+	equal(t, "orphans", b.orphans(), []string{})
+	// It was not given back: it is left to somebody.
+	b.exec("UPDATE bootstraps SET cleanup = 'kept'")
+	b.sweepNow()
+	equal(t, "orphans", b.orphans(), []string{"not-ours " + order.id})
+}
+
 // An account that became another project can say nothing about the machines of the one that it was.
 func TestOrphanOutlivesItsAccountsProject(t *testing.T) {
 	t.Parallel()
