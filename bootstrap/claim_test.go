@@ -129,6 +129,9 @@ func TestResolveClaim(t *testing.T) {
 	_, err = b.service.ResolveClaim(b.ctx, model.ResolveClaimInput{TenantID: tenant, BootstrapID: runID, NothingOrdered: &yes, MachineID: &machineID})
 	wantCode(t, err, problem.InvalidInput)
 	in.MachineID = &machineID
+	_, err = b.service.ResolveClaim(b.ctx, in) // the account has no machines at all
+	wantCode(t, err, problem.InvalidInput)
+	b.cloud.change(func() { b.cloud.boxes = []string{machineID} })
 	job := *b.row(runID).JobID
 	p, err := b.service.ResolveClaim(b.ctx, in)
 	if err != nil || deref(p.Bootstrap.MachineID) != machineID || p.Bootstrap.WaitReason != nil {
@@ -324,4 +327,17 @@ func TestClaimThatTheRunDidNotOrder(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.mustJoinFrom(ours)
+}
+
+// A machine is looked at before it is taken on a person's word, also where the run came to wait for that only after it was read.
+func TestResolveClaimLooksAtTheMachine(t *testing.T) {
+	t.Parallel()
+	b := setup(t, model.ClaimNone)
+	runID, machine := b.start(b.offer("k")), "anything"
+	in := model.ResolveClaimInput{TenantID: tenant, BootstrapID: runID, MachineID: &machine}
+	r := b.row(runID)
+	b.exec("UPDATE bootstraps SET wait_reason = ? WHERE id = ?", model.ClaimUncertain, runID)
+	wantCode(t, b.service.mayBeOf(b.ctx, r, &machine), problem.InvalidState)
+	_, err := b.service.ResolveClaim(b.ctx, in)
+	wantCode(t, err, problem.InvalidInput)
 }

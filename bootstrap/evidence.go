@@ -118,6 +118,9 @@ func (s *Service) atProvider(ctx context.Context, r *model.Bootstrap) (l listing
 			if l.machines, err = c.Machines(ctx); err != nil {
 				return err
 			}
+			if l.machines == nil {
+				l.machines = []*model.Machine{} // that there are none is told
+			}
 		}
 		if claimant, ok := c.(provider.Claimant); ok {
 			owned, err = claimant.Claims(ctx)

@@ -109,6 +109,7 @@ func TestWronglyNamedMachineIsAskedForAgain(t *testing.T) {
 		}
 	}
 	wrong, nothing := "somebody-elses", true
+	b.cloud.change(func() { b.cloud.boxes = []string{wrong} })
 	resolve(model.ResolveClaimInput{MachineID: &wrong})
 	if _, err := b.service.Cancel(b.ctx, model.CancelBootstrapInput{TenantID: tenant, BootstrapID: runID}); err != nil {
 		t.Fatal(err)

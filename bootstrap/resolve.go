@@ -54,9 +54,8 @@ func (s *Service) resolveIn(ctx context.Context, tx bun.Tx, in model.ResolveClai
 	if err != nil {
 		return nil, err
 	}
-	if !r.uncertain() {
-		return nil, problem.New(problem.InvalidState, "The bootstrap does not wait for anybody to resolve its claim.").
-			With("status", r.Status).With("waitReason", r.WaitReason)
+	if err := r.resolvable(); err != nil {
+		return nil, err
 	}
 	set, err := s.resolution(ctx, tx, r, in)
 	if err != nil {
@@ -75,10 +74,13 @@ func (s *Service) resolveIn(ctx context.Context, tx bun.Tx, in model.ResolveClai
 }
 
 // mayBeOf refuses a machine that the order cannot have brought: one that the account does not list, or that another order brought, since
-// whoever sent that one waits for it.
+// whoever sent that one waits for it. INVALID_STATE, too, for a run that is just about to wait for the word: nobody has looked at the machine then.
 func (s *Service) mayBeOf(ctx context.Context, r *run, machineID *string) error {
-	if machineID == nil || !r.uncertain() {
+	if machineID == nil {
 		return nil
+	}
+	if err := r.resolvable(); err != nil {
+		return err
 	}
 	there, err := s.atProvider(ctx, &r.Bootstrap)
 	if err != nil {
@@ -93,6 +95,15 @@ func (s *Service) mayBeOf(ctx context.Context, r *run, machineID *string) error 
 		check.issues.Add("machineId", "must be one of the account's machines")
 	}
 	return check.err()
+}
+
+// resolvable is INVALID_STATE unless the run waits for a person to say what became of its order.
+func (r *run) resolvable() error {
+	if r.uncertain() {
+		return nil
+	}
+	return problem.New(problem.InvalidState, "The bootstrap does not wait for anybody to resolve its claim.").
+		With("status", r.Status).With("waitReason", r.WaitReason)
 }
 
 // uncertain reports whether the run waits for a person to say what became of its order.
