@@ -252,6 +252,45 @@ test('nothing of the last tenant or pool is shown as that of the next', async ({
   await expect(page.getByRole('link', { name: 'Connect an account' })).toHaveCount(0);
 });
 
+test('what comes after the first hundred is there too', async ({ page }, { workerIndex }) => {
+  const many = `many-${workerIndex}`;
+  await connect(many, 'aaa');
+  const named = async (i: number) => {
+    const name = `n${String(i).padStart(3, '0')}`;
+    await pool(many, name);
+    const data = await call<{ createProviderAccount: { providerAccount: { id: string } } }>(
+      'mutation($in: CreateProviderAccountInput!) { createProviderAccount(input: $in) { providerAccount { id } } }',
+      { in: { tenantId: many, provider: 'sim', name, config: { apiToken: 'secret://aaa' } } },
+    );
+    return data.createProviderAccount.providerAccount.id;
+  };
+  let last = '';
+  for (let i = 1; i <= 101; i++) last = await named(i);
+  await signIn(page, `/t/${many}/accounts/${last}`);
+  await page.getByRole('link', { name: 'See its offers' }).click();
+  await expect(page.getByRole('table', { name: 'Offers' })).toBeVisible();
+  await expect(page.getByRole('alert')).toHaveCount(0);
+  await page.getByRole('table', { name: 'Offers' }).getByRole('row').nth(1).getByRole('button').click();
+  await expect(page.getByRole('dialog').getByText('n101', { exact: true })).toBeVisible();
+  await page.getByRole('dialog').getByRole('link', { name: 'Bootstrap one' }).click();
+  await page.getByRole('combobox', { name: 'Pool' }).fill('n101');
+  await page.getByRole('option', { name: 'n101' }).click();
+  await expect(page.getByRole('heading', { name: 'What must hold' })).toBeVisible();
+});
+
+test('a secret of the same name is replaced only by who says so', async ({ page }) => {
+  await signIn(page, `/t/${tenant}/secrets`);
+  await page.getByRole('button', { name: 'Write a secret' }).click();
+  const dialog = page.getByRole('dialog');
+  await dialog.getByLabel('Name').fill('uncertain');
+  await dialog.getByLabel('Value', { exact: false }).first().fill('another-project');
+  await expect(dialog.getByRole('button', { name: 'Replace', exact: true })).toBeDisabled();
+  await accessible(page);
+  await dialog.getByRole('checkbox', { name: 'Replace the value of uncertain' }).check();
+  await dialog.getByRole('button', { name: 'Replace', exact: true }).click();
+  await expect(page.getByText('uncertain is written.')).toBeVisible();
+});
+
 test('an account that the address names wrongly is an error, and a filter beyond its bounds too', async ({ page }) => {
   await signIn(page, `/t/${tenant}/offers?account=pacc_gone&minVcpu=2000`);
   await expect(page.getByRole('alert')).toContainText('pacc_gone');
