@@ -40,16 +40,20 @@ type Account struct {
 
 // Inventory keeps book of which machines of one account are taken, for providers that have no ordering API.
 type Inventory interface {
-	// Taken lists the machines that cannot be had: claimed, in a live bootstrap, or hosts.
-	Taken(ctx context.Context) (map[string]bool, error)
+	// Taken lists the machines that cannot be had: claimed, in a live bootstrap, or hosts, and those of keyed that somebody has through another
+	// account.
+	Taken(ctx context.Context, keyed []KeyedMachine) (map[string]bool, error)
 	// Claimed is the machine that the operation has taken; empty when it has none.
 	Claimed(ctx context.Context, operationID string) (machineID string, err error)
-	// Take takes the first of the machines that is free for the operation, and is idempotent by operation. It gives
-	// an *Error of class OutOfStock when none is free.
-	Take(ctx context.Context, operationID string, machineIDs []string) (machineID string, err error)
+	// Take takes the first of the machines that is free for the operation, those whose last bootstrap failed after all others, and is idempotent
+	// by operation. It gives an *Error of class OutOfStock when none is free.
+	Take(ctx context.Context, operationID string, machines []KeyedMachine) (machineID string, err error)
 	// Drop gives back what the operation took, if anything.
 	Drop(ctx context.Context, operationID string) error
 }
+
+// KeyedMachine is a machine of an account, with its MachineKey.
+type KeyedMachine struct{ MachineID, Key string }
 
 // MachineFree is the status of a machine that Order would take.
 const MachineFree = "free"

@@ -7,8 +7,10 @@ import (
 	"fmt"
 
 	"github.com/uptrace/bun"
+	"github.com/uptrace/bun/dialect/pgdialect"
 
 	"better/compute/internal/postgres"
+	"better/compute/model"
 	"better/compute/provider"
 )
 
@@ -30,23 +32,39 @@ const takenMachines = `
 	UNION
 	SELECT machine_id FROM hosts WHERE account_id = ?0 AND removed_at IS NULL`
 
-// Taken lists the machines that are claimed, in a live run, or hosts.
-func (i *inventory) Taken(ctx context.Context) (map[string]bool, error) {
-	taken, err := i.taken(ctx, i.db.DB)
+// Machines that a run, a host or a release has, through whichever account of whichever tenant.
+const reservedMachines = `SELECT m.machine_id FROM unnest(?0::text[], ?1::text[]) AS m (machine_id, machine_key)
+	JOIN machine_reservations r ON r.machine_key = m.machine_key`
+
+// Taken lists the machines that are claimed, in a live run, or hosts, and those that are reserved through another account.
+func (i *inventory) Taken(ctx context.Context, keyed []provider.KeyedMachine) (map[string]bool, error) {
+	taken, err := i.taken(ctx, i.db.DB, keyed)
 	return taken, i.failure(err)
 }
 
-func (i *inventory) taken(ctx context.Context, idb bun.IDB) (map[string]bool, error) {
-	var ids []string
-	err := idb.NewRaw(takenMachines, i.accountID).Scan(ctx, &ids)
-	if err != nil && !errors.Is(err, sql.ErrNoRows) {
-		return nil, err
-	}
-	taken := make(map[string]bool, len(ids))
-	for _, id := range ids {
-		taken[id] = true
+func (i *inventory) taken(ctx context.Context, idb bun.IDB, keyed []provider.KeyedMachine) (map[string]bool, error) {
+	ids, keys := idsAndKeys(keyed)
+	taken := map[string]bool{}
+	for _, query := range []*bun.RawQuery{
+		idb.NewRaw(takenMachines, i.accountID), idb.NewRaw(reservedMachines, pgdialect.Array(ids), pgdialect.Array(keys)),
+	} {
+		var found []string
+		if err := query.Scan(ctx, &found); err != nil && !errors.Is(err, sql.ErrNoRows) {
+			return nil, err
+		}
+		for _, id := range found {
+			taken[id] = true
+		}
 	}
 	return taken, nil
+}
+
+func idsAndKeys(keyed []provider.KeyedMachine) (ids, keys []string) {
+	ids, keys = make([]string, len(keyed)), make([]string, len(keyed))
+	for i, m := range keyed {
+		ids[i], keys[i] = m.MachineID, m.Key
+	}
+	return ids, keys
 }
 
 // Claimed is the machine that the operation has taken.
@@ -64,17 +82,18 @@ func (i *inventory) claimed(ctx context.Context, idb bun.IDB, operationID string
 	return machineID, err
 }
 
-// Take takes the first machine that is free. Takes of one account go one after the other, so that none is told that all are taken
+// Take takes the first machine that is free, those that failed last only when there is no other: else one that is dead would be given out again
+// and again. Takes of one account go one after the other, so that none is told that all are taken
 // because of one that comes to nothing.
-func (i *inventory) Take(ctx context.Context, operationID string, machineIDs []string) (machineID string, err error) {
+func (i *inventory) Take(ctx context.Context, operationID string, machines []provider.KeyedMachine) (machineID string, err error) {
 	err = i.db.RunInTx(ctx, func(ctx context.Context, tx bun.Tx) error {
-		machineID, err = i.takeIn(ctx, tx, operationID, machineIDs)
+		machineID, err = i.takeIn(ctx, tx, operationID, machines)
 		return err
 	})
 	return machineID, i.failure(err)
 }
 
-func (i *inventory) takeIn(ctx context.Context, tx bun.Tx, operationID string, machineIDs []string) (string, error) {
+func (i *inventory) takeIn(ctx context.Context, tx bun.Tx, operationID string, machines []provider.KeyedMachine) (string, error) {
 	var one int
 	err := tx.NewRaw(`SELECT 1 FROM provider_accounts WHERE id = ? FOR NO KEY UPDATE`, i.accountID).Scan(ctx, &one)
 	if errors.Is(err, sql.ErrNoRows) {
@@ -89,11 +108,15 @@ func (i *inventory) takeIn(ctx context.Context, tx bun.Tx, operationID string, m
 	if _, err := tx.NewRaw(`DELETE FROM inventory_claims c WHERE account_id = ? AND `+claimEnded, i.accountID).Exec(ctx); err != nil {
 		return "", err
 	}
-	taken, err := i.taken(ctx, tx)
+	taken, err := i.taken(ctx, tx, machines)
 	if err != nil {
 		return "", err
 	}
-	for _, machineID := range machineIDs {
+	ordered, err := i.byFailure(ctx, tx, machines)
+	if err != nil {
+		return "", err
+	}
+	for _, machineID := range ordered {
 		if !taken[machineID] {
 			_, err := tx.NewRaw(`INSERT INTO inventory_claims (account_id, machine_id, operation_id) VALUES (?, ?, ?)`,
 				i.accountID, machineID, operationID).Exec(ctx)
@@ -101,6 +124,23 @@ func (i *inventory) takeIn(ctx context.Context, tx bun.Tx, operationID string, m
 		}
 	}
 	return "", provider.Errorf(provider.OutOfStock, "No such machine of the account is free.")
+}
+
+// byFailure orders machines by when they failed, those whose last run did not first. A run that a person cancelled tells nothing of its machine.
+func (i *inventory) byFailure(ctx context.Context, idb bun.IDB, machines []provider.KeyedMachine) (ids []string, err error) {
+	all, _ := idsAndKeys(machines)
+	err = idb.NewRaw(`SELECT m.machine_id FROM unnest(?1::text[]) WITH ORDINALITY AS m (machine_id, place)
+		LEFT JOIN (
+			SELECT DISTINCT ON (b.machine_id) b.machine_id, b.status, b.created_at
+			FROM bootstraps b JOIN provider_accounts a ON a.tenant_id = b.tenant_id AND a.id = b.account_id
+			WHERE a.id = ?0 AND b.machine_id IS NOT NULL AND b.failure ->> 'reason' IS DISTINCT FROM ?2
+			ORDER BY b.machine_id, b.created_at DESC, b.id DESC
+		) AS last ON last.machine_id = m.machine_id AND last.status = ?3
+		ORDER BY last.created_at NULLS FIRST, m.place`, i.accountID, pgdialect.Array(all), model.Cancelled, model.Failed).Scan(ctx, &ids)
+	if err != nil && !errors.Is(err, sql.ErrNoRows) {
+		return nil, err
+	}
+	return ids, nil
 }
 
 // Drop gives back what the operation took.

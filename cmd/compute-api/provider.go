@@ -131,11 +131,11 @@ func secretFromEnv(_ context.Context, reference string) (string, error) {
 // noInventory is one that nothing was ever taken from.
 type noInventory struct{}
 
-func (noInventory) Taken(context.Context) (map[string]bool, error) { return nil, nil }
+func (noInventory) Taken(context.Context, []provider.KeyedMachine) (map[string]bool, error) { return nil, nil }
 
 func (noInventory) Claimed(context.Context, string) (string, error) { return "", nil }
 
-func (noInventory) Take(context.Context, string, []string) (string, error) {
+func (noInventory) Take(context.Context, string, []provider.KeyedMachine) (string, error) {
 	return "", provider.Errorf(provider.Unsupported, "Nothing is ordered here.")
 }
 

@@ -331,7 +331,7 @@ func TestUninstallAndRelease(t *testing.T) {
 	if left := h.Run(runningAgents + "; ls -d /etc/bcd /var/lib/bcd /usr/local/bin/bcd /etc/init.d/bcd /etc/rc2.d/*bcd 2>/dev/null || true"); left != "" {
 		t.Errorf("left on the machine: %s", left)
 	}
-	if taken, _ := a.inventory.Taken(t.Context()); len(taken) > 0 {
+	if taken, _ := a.inventory.Taken(t.Context(), nil); len(taken) > 0 {
 		t.Errorf("still taken: %v", taken)
 	}
 }

@@ -61,7 +61,15 @@ func (c *client) taken(ctx context.Context) (map[string]bool, error) {
 	if c.account.Inventory == nil {
 		return nil, nil
 	}
-	return c.account.Inventory.Taken(ctx)
+	return c.account.Inventory.Taken(ctx, keyed(c.machines))
+}
+
+func keyed(machines []*machine) []provider.KeyedMachine {
+	all := make([]provider.KeyedMachine, len(machines))
+	for i, m := range machines {
+		all[i] = provider.KeyedMachine{MachineID: m.ID, Key: m.key()}
+	}
+	return all
 }
 
 // Offers groups the machines. A group whose machines are all taken stays listed, as out of stock.
@@ -137,16 +145,16 @@ func (c *client) Order(ctx context.Context, order provider.Order) (*provider.Cla
 	if err := c.canClaim(ctx); err != nil {
 		return nil, err
 	}
-	var ids []string
+	var offered []*machine
 	for _, m := range c.machines {
 		if m.offerID() == order.OfferID {
-			ids = append(ids, m.ID)
+			offered = append(offered, m)
 		}
 	}
-	if len(ids) == 0 {
+	if len(offered) == 0 {
 		return nil, provider.Errorf(provider.OfferGone, "No machine of the account is of the offer %s.", order.OfferID)
 	}
-	id, err := c.account.Inventory.Take(ctx, order.OperationID, ids)
+	id, err := c.account.Inventory.Take(ctx, order.OperationID, keyed(offered))
 	if err != nil {
 		return nil, err
 	}
@@ -179,7 +187,7 @@ func (c *client) Release(ctx context.Context, operationID, machineID string) err
 
 // mustBeFree takes a machine that nobody has for released already.
 func (c *client) mustBeFree(ctx context.Context, machineID string) error {
-	taken, err := c.account.Inventory.Taken(ctx)
+	taken, err := c.account.Inventory.Taken(ctx, nil) // whoever else has it is asked after where it is given back
 	if err == nil && taken[machineID] {
 		err = notTaken(machineID)
 	}

@@ -174,8 +174,10 @@ func (c *client) MachineKey(machineID string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return "ssh:" + m.HostFingerprint, nil
+	return m.key(), nil
 }
+
+func (m *machine) key() string { return "ssh:" + m.HostFingerprint }
 
 // session connects to a machine for one call that takes at most limit, and calls do.
 func (c *client) session(ctx context.Context, machineID string, limit time.Duration, do func(*connection) error) error {

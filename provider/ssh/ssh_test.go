@@ -124,7 +124,7 @@ type inventory struct {
 	claims map[string]string // operation: machine
 }
 
-func (i *inventory) Taken(context.Context) (map[string]bool, error) {
+func (i *inventory) Taken(context.Context, []provider.KeyedMachine) (map[string]bool, error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	taken := map[string]bool{}
@@ -140,7 +140,7 @@ func (i *inventory) Claimed(_ context.Context, operation string) (string, error)
 	return i.claims[operation], nil
 }
 
-func (i *inventory) Take(_ context.Context, operation string, machines []string) (string, error) {
+func (i *inventory) Take(_ context.Context, operation string, machines []provider.KeyedMachine) (string, error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if m := i.claims[operation]; m != "" {
@@ -149,11 +149,11 @@ func (i *inventory) Take(_ context.Context, operation string, machines []string)
 	for _, m := range machines {
 		free := true
 		for _, other := range i.claims {
-			free = free && other != m
+			free = free && other != m.MachineID
 		}
 		if free {
-			i.claims[operation] = m
-			return m, nil
+			i.claims[operation] = m.MachineID
+			return m.MachineID, nil
 		}
 	}
 	return "", provider.Errorf(provider.OutOfStock, "All are taken.")
