@@ -180,8 +180,11 @@ func TestAThiefWhoJoinsFirst(t *testing.T) {
 		"soon, with a clock off":   {change: func(in *host.JoinRequest) { in.Clock = clockAt(3 * time.Hour) }},
 		"late in the token's life": {arrange: `UPDATE bootstraps SET token_used_at = now() - interval '50 minutes'`},
 		"soon, after its life":     {arrange: `UPDATE bootstraps SET token_used_at = now() - interval '9 minutes', token_expires_at = now()`},
-		"after its life": {
-			arrange: `UPDATE bootstraps SET token_used_at = now() - interval '11 minutes', token_expires_at = now()`, trusted: true,
+		"after an install that took long": {
+			arrange: `UPDATE bootstraps SET token_used_at = now() - interval '23 hours', token_expires_at = now()`,
+		},
+		"long after its life": {
+			arrange: `UPDATE bootstraps SET token_used_at = now() - interval '25 hours', token_expires_at = now()`, trusted: true,
 		},
 		"of another machine":       {change: func(in *host.JoinRequest) { in.Machine.Serial = "another" }, trusted: true},
 		"when the account is gone": {arrange: `DELETE FROM provider_accounts`},

@@ -99,14 +99,14 @@ func (s *Service) repeat(ctx context.Context, run *tokenRun, a *attempt) (*JoinR
 }
 
 // contest deals with a token that a second agent shows, which is the machine's own when a thief came first. One that comes from the right
-// machine while the token lasts, or soon after the first, takes that one's trust away: which of the two is honest cannot be told, so neither is
-// a host, and the run has failed.
+// machine while the token lasts, or within a day of the first, takes that one's trust away: which of the two is honest cannot be told, so neither is
+// a host, and the run has failed. After that a token that somebody finds in old user data harms no host any more.
 func (s *Service) contest(ctx context.Context, run *tokenRun) error {
 	refusal := refuse(problem.Unauthenticated, "TOKEN_USED", "The join token was used by another agent.")
 	if err := s.alarm(ctx, run, refusal); !errors.Is(err, refusal) {
 		return err
 	}
-	if run.Expired && !run.UsedLately || run.WrongMachine {
+	if run.Expired && !run.Contestable || run.WrongMachine {
 		return refusal
 	}
 	err := s.db.RunInTx(ctx, func(ctx context.Context, tx bun.Tx) error {

@@ -22,6 +22,8 @@ import (
 const (
 	maxSkewSeconds   = 5 * 60
 	repeatForMinutes = 10
+	// contestForMinutes is longer than any install takes: a thief may read the token before the machine that it is made for has booted.
+	contestForMinutes = 24 * 60
 )
 
 // What was identified before must be found again; what was not proves nothing. Both compare against the attempt's machine.
@@ -66,6 +68,7 @@ type tokenRun struct {
 	Cancelled    bool                  `bun:"cancelled"`
 	Used         bool                  `bun:"used"`
 	UsedLately   bool                  `bun:"used_lately"`
+	Contestable  bool                  `bun:"contestable"`
 	SameKey      bool                  `bun:"same_key"`
 	Expired      bool                  `bun:"expired"`
 	WrongMachine bool                  `bun:"wrong_machine"`
@@ -80,13 +83,14 @@ func findByToken(ctx context.Context, idb bun.IDB, a *attempt) (*tokenRun, error
 		SELECT id, tenant_id, pool_id, status, cancel_requested_at IS NOT NULL AS cancelled,
 			token_used_at IS NOT NULL AS used,
 			coalesce(token_used_at > now() - ?5 * interval '1 minute', false) AS used_lately,
+			coalesce(token_used_at > now() - ?7 * interval '1 minute', false) AS contestable,
 			coalesce(token_key_hash = ?4, false) AS same_key,
 			coalesce(token_expires_at <= now(), true) AS expired,
 			NOT (`+sameMachine+`) AS wrong_machine,
 			abs(extract(epoch FROM ?3::timestamptz - now())) > ?6 AS wrong_clock,
 			extract(epoch FROM ?3::timestamptz - now())::float8 AS skew_seconds
 		FROM bootstraps WHERE token_hash = ?0`,
-		a.tokenHash, a.machine.MachineID, a.machine.Serial, a.clock, a.keyHash, repeatForMinutes, maxSkewSeconds).Scan(ctx, run)
+		a.tokenHash, a.machine.MachineID, a.machine.Serial, a.clock, a.keyHash, repeatForMinutes, maxSkewSeconds, contestForMinutes).Scan(ctx, run)
 	return orNil(run, err, "looking for the run of a token")
 }
 
