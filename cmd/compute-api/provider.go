@@ -131,7 +131,9 @@ func secretFromEnv(_ context.Context, reference string) (string, error) {
 // noInventory is one that nothing was ever taken from.
 type noInventory struct{}
 
-func (noInventory) Taken(context.Context, []provider.KeyedMachine) (map[string]bool, error) { return nil, nil }
+func (noInventory) Taken(context.Context, []provider.KeyedMachine) (map[string]bool, error) {
+	return nil, nil
+}
 
 func (noInventory) Claimed(context.Context, string) (string, error) { return "", nil }
 
