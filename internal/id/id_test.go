@@ -31,8 +31,10 @@ func TestNewIsTimeOrderedAndValid(t *testing.T) {
 
 func TestDeriveKeepsPartsApart(t *testing.T) {
 	t.Parallel()
-	if Derive("pacct", "a:b", "c") == Derive("pacct", "a", "b:c") {
-		t.Error("parts that concatenate alike derive the same id")
+	for _, other := range [][]string{{"a", "bc"}, {"abc"}, {"", "abc"}, {"abc", ""}} {
+		if Derive("pacct", "ab", "c") == Derive("pacct", other...) {
+			t.Errorf("parts that concatenate alike derive the same id: %q", other)
+		}
 	}
 	rapid.Check(t, func(t *rapid.T) {
 		a := rapid.SliceOfN(rapid.String(), 1, 4).Draw(t, "a")
