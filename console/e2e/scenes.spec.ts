@@ -60,6 +60,8 @@ test('a bootstrap that fails says why', async ({ page }) => {
   await expect(page.getByRole('list', { name: 'States' }).getByRole('listitem').last()).toContainText('Failed');
   await expect(page.getByLabel('The last lines of the install')).not.toBeEmpty();
   await accessible(page);
+  await page.emulateMedia({ colorScheme: 'dark' });
+  await accessible(page);
   await page.getByRole('button', { name: 'Give it back now' }).click();
   await page.getByRole('dialog').getByRole('button', { name: 'Give it back' }).click();
   await expect(page.getByText('The machine was given back.')).toBeVisible({ timeout: 90_000 });
@@ -360,6 +362,8 @@ test('a machine that the account has, with what is lost on it', async ({ page })
   await expect(page.getByText('Nothing is ordered')).toBeVisible();
   const start = page.getByRole('button', { name: 'Start the bootstrap' });
   await expect(start).toBeDisabled();
+  await accessible(page);
+  await page.emulateMedia({ colorScheme: 'dark' });
   await accessible(page);
   await page.getByLabel('I know, and nobody needs it').check();
   await start.click();
