@@ -12,6 +12,7 @@ import (
 	"better/compute/provider/latitude"
 	"better/compute/provider/libvirt"
 	"better/compute/provider/linode"
+	"better/compute/provider/openstack"
 	"better/compute/provider/scaleway"
 	"better/compute/provider/sim"
 	"better/compute/provider/ssh"
@@ -45,6 +46,12 @@ func drivers() map[string]func(providerEntry) (provider.Driver, error) {
 		},
 		"linode": func(e providerEntry) (provider.Driver, error) {
 			return linode.New(linode.Options{Endpoint: e.Endpoint, Networks: e.networks()}), nil
+		},
+		"openstack": func(e providerEntry) (provider.Driver, error) {
+			if e.Endpoint == "" {
+				return nil, errors.New("endpoint: must say where Keystone is (https://host:5000/v3)")
+			}
+			return openstack.New(openstack.Options{Endpoint: e.Endpoint, Networks: e.networks()}), nil
 		},
 		"scaleway": func(e providerEntry) (provider.Driver, error) {
 			return scaleway.New(scaleway.Options{Endpoint: e.Endpoint, Networks: e.networks()}), nil

@@ -1,0 +1,433 @@
+package openstack_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"better/compute/apitest/site"
+	"better/compute/internal/guard"
+	"better/compute/model"
+	"better/compute/provider"
+	"better/compute/provider/openstack"
+	"better/compute/provider/providertest"
+)
+
+func TestMain(m *testing.M) { site.Main(m) }
+
+const (
+	required = `"applicationCredentialId":"` + credential + `","applicationCredentialSecret":"secret://openstack","region":"RegionOne","imageId":"` + imageID + `"`
+	plain    = `{` + required + `,"prices":[{"flavor":"vps.2","currency":"EUR","hourly":"0.050","monthly":"30"}]}`
+	full     = `{` + required + `,"serial":"none","sshKeyName":"admins","networkIds":["` + networkID + `"]}`
+)
+
+// bundle is an account of a test's own.
+type bundle struct {
+	*providertest.Account
+	fake   *fake
+	faults *providertest.Faults
+}
+
+func setup(t *testing.T, timeout time.Duration, change func(*fake)) *bundle {
+	t.Helper()
+	b := &bundle{fake: newFake()}
+	b.fake.building = 1
+	if change != nil {
+		change(b.fake)
+	}
+	b.faults = providertest.NewFaults(b.fake)
+	server := httptest.NewServer(b.faults)
+	client := open(server.URL, timeout, plain)
+	b.Account = &providertest.Account{
+		Client: client, Secret: secret, OfferID: "vps.2:RegionOne", MachineID: uuid(1), Sold: b.fake.sold, Payload: payload,
+	}
+	t.Cleanup(func() { _ = client.Close(); server.Close() })
+	return b
+}
+
+func open(url string, timeout time.Duration, config string) provider.Client {
+	client, err := driver(url, timeout).Open(context.Background(), provider.Account{
+		ID: "pacct_test", Config: json.RawMessage(config),
+		Secret: func(context.Context, string) (string, error) { return secret, nil },
+	})
+	if err != nil {
+		panic(err)
+	}
+	return client
+}
+
+func driver(url string, timeout time.Duration) *openstack.Driver {
+	return openstack.New(openstack.Options{Endpoint: url + "/v3", Networks: guard.Networks{netip.MustParsePrefix("127.0.0.0/8")}, Timeout: timeout})
+}
+
+func payload(generation int) provider.Payload {
+	return provider.Payload{
+		Generation: generation, JoinURL: "https://192.0.2.1:8443", CAPin: "sha256:" + strings.Repeat("0", 64), Token: fmt.Sprintf("join-%d", generation),
+		AgentBinary: func(arch string) (io.ReadCloser, error) {
+			return io.NopCloser(strings.NewReader("agent of " + arch)), nil
+		},
+	}
+}
+
+func with(faults ...providertest.Fault) providertest.Situation { return arranged(0, nil, faults...) }
+
+func changed(change func(*fake)) providertest.Situation { return arranged(0, change) }
+
+func arranged(timeout time.Duration, change func(*fake), faults ...providertest.Fault) providertest.Situation {
+	return providertest.Situation{Arrange: func(t *testing.T) *providertest.Account {
+		t.Helper()
+		b := setup(t, timeout, change)
+		b.faults.Add(faults...)
+		return b.Account
+	}}
+}
+
+func isOrder(r *http.Request) bool {
+	return r.Method == http.MethodPost && r.URL.Path == "/v2.1/servers"
+}
+func isAction(r *http.Request) bool { return strings.HasSuffix(r.URL.Path, "/action") }
+func isNova(r *http.Request) bool   { return strings.HasPrefix(r.URL.Path, "/v2.1/") }
+
+type do = func(http.ResponseWriter, *http.Request, http.Handler)
+
+func onOrder(d do) providertest.Fault { return providertest.Fault{Match: isOrder, Do: d} }
+func onNova(d do) providertest.Fault  { return providertest.Fault{Match: isNova, Do: d} }
+func always(d do) providertest.Fault  { return providertest.Fault{Always: true, Do: d} }
+
+func none(reason string) providertest.Situation { return providertest.Situation{Reason: reason} }
+
+func TestConformance(t *testing.T) {
+	t.Parallel()
+	providertest.Run(t, providertest.Config{
+		Driver:  driver("http://127.0.0.1:1", 0),
+		Configs: []string{plain, full},
+		BadConfigs: []string{
+			`{}`, strings.Replace(plain, "secret://openstack", "plain", 1), strings.Replace(plain, "RegionOne", "../x", 1), strings.Replace(full, "none", "other", 1),
+			strings.Replace(plain, imageID, "debian", 1), strings.Replace(full, networkID, "net", 1), strings.Replace(plain, "EUR", "euro", 1),
+		},
+		Plain: with(),
+
+		ThreePages:    changed(func(f *fake) { f.perPage = 5 }),
+		EmptyLastPage: changed(func(f *fake) { f.perPage = 6 }), // of 12
+		RepeatedPage:  changed(func(f *fake) { f.perPage, f.repeatedPage = 5, true }),
+		ExtraFields:   with(always(providertest.ExtraFields)),
+		MissingPrice:  with(), // only one flavor has one
+		UnknownGPU: changed(func(f *fake) {
+			f.flavors = append(f.flavors, flavor("new", 4, object{"pci_passthrough:alias": "gpu-frobnicator9:2"}))
+		}),
+		OddIDs: providertest.Situation{Arrange: func(t *testing.T) *providertest.Account {
+			t.Helper()
+			b := setup(t, 0, func(f *fake) {
+				f.flavors = append(f.flavors, flavor("8 cores/16 (new)", 8, nil), flavor("a:b", 1, nil))
+			})
+			b.OfferID = provider.OfferID("8 cores/16 (new)", "RegionOne")
+			return b.Account
+		}},
+
+		AnswerLost:      with(onOrder(providertest.AnswerLost)),
+		HalfAnswer:      with(onOrder(providertest.HalfAnswer)),
+		OrderFails:      with(onOrder(providertest.Reply(500, refusal(500, "Unexpected API Error.")))),
+		OutOfStock:      none("Nova looks for a host after it has answered."),
+		OutOfStockLater: changed(func(f *fake) { f.lateStock = true }),
+		OfferGone:       changed(func(f *fake) { f.flavors = f.flavors[2:] }),
+		Quota:           changed(func(f *fake) { f.limit = 1 }),
+		Payment:         none("OpenStack has no invoices."),
+		Locked:          with(providertest.Fault{Match: isAction, Do: providertest.Reply(409, refusal(409, "Cannot 'rebuild' instance while it is in task_state rebuilding"))}),
+
+		Unauthorized:   with(always(providertest.Reply(401, `{"error":{"code":401,"title":"Unauthorized","message":"The request you have made requires authentication."}}`))),
+		Forbidden:      with(onNova(providertest.Reply(403, refusal(403, "Policy doesn't allow os_compute_api:servers:index to be performed.")))),
+		RateLimited:    with(onNova(providertest.Reply(413, refusal(413, "This request was rate-limited.")))),
+		RateLimitedFor: with(onNova(providertest.Reply(429, refusal(429, "This request was rate-limited."), "Retry-After", "7"))),
+		Down:           with(always(providertest.Reply(503, `{}`))),
+		Hangs:          arranged(300*time.Millisecond, nil, onNova(providertest.Hang)),
+		Garbage:        with(providertest.Fault{Match: isNova, Always: true, Do: providertest.HTML}),
+		InstallFails:   changed(func(f *fake) { f.failRebuilds = true }),
+	})
+}
+
+func TestMutants(t *testing.T) {
+	t.Parallel()
+	providertest.Mutate(t, providertest.Mutants{Provider: "openstack", New: func(*testing.T) providertest.Mutant {
+		f := newFake()
+		f.perPage = 5
+		return providertest.Mutant{
+			Fake: f, OfferID: "vps.2:RegionOne", MachineID: uuid(1), InstallRef: "rebuild", Sold: f.sold,
+			Open: func(url string) provider.Client { return open(url, 300*time.Millisecond, plain) },
+		}
+	}})
+}
+
+func TestOrdersAreSentOnce(t *testing.T) {
+	t.Parallel()
+	providertest.SentOnce(t, isOrder, "vps.2:RegionOne", newFake(), func(url string) provider.Client { return open(url, 300*time.Millisecond, plain) })
+}
+
+func TestOffersOfFlavors(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 0, nil)
+	offers, err := b.Client.Offers(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for id, want := range map[string]string{
+		"vps.2:RegionOne": `{"id":"vps.2:RegionOne","kind":"vps","region":"regionone","providerRegion":"RegionOne","name":"vps.2","arch":null,"vcpu":2,"memoryGiB":4,` +
+			`"disks":[{"sizeGB":40,"count":1,"media":"unknown"}],"gpu":null,"price":{"hourly":"0.05","monthly":"30","setup":null,"currency":"EUR","taxIncluded":false},"availability":"unknown",`,
+		"metal.h100x8:RegionOne": `"gpu":{"model":"H100","vendor":"nvidia","count":8,"memoryGiB":null},"price":null,`,
+		"gpu.l40s:RegionOne":     `"gpu":{"model":"L40S","vendor":"nvidia","count":1,"memoryGiB":null},`,
+		"baremetal:RegionOne":    `"kind":"metal"`,
+		"nvme:RegionOne":         `"gpu":null`,
+	} {
+		i := slices.IndexFunc(offers, func(o *model.Offer) bool { return o.ID == id })
+		if i < 0 {
+			t.Errorf("%s is not among %d offers", id, len(offers))
+			continue
+		}
+		got, err := json.Marshal(offers[i])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(string(got), want) {
+			t.Errorf("got  %s\nwant %s", got, want)
+		}
+	}
+}
+
+// recording is what Nova itself has answered.
+func recording(t *testing.T, name string, change func(string) string) do {
+	t.Helper()
+	text, err := os.ReadFile("testdata/recordings/" + name + ".json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var r struct {
+		Response struct {
+			Status int
+			Body   json.RawMessage
+		}
+	}
+	if err := json.Unmarshal(text, &r); err != nil {
+		t.Fatal(err)
+	}
+	body := string(r.Response.Body)
+	if change != nil {
+		body = change(body)
+	}
+	return providertest.Reply(r.Response.Status, body)
+}
+
+const recorded = "68975e2b-80d7-4e46-8b0f-cf5fef85d5ca"
+
+// TestRecordedLists reads what Nova itself has listed.
+func TestRecordedLists(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 0, nil)
+	b.faults.Add(
+		providertest.Fault{Match: func(r *http.Request) bool { return strings.HasSuffix(r.URL.Path, "/flavors/detail") }, Do: recording(t, "flavors_detail", nil)},
+		providertest.Fault{Match: func(r *http.Request) bool { return strings.HasSuffix(r.URL.Path, "/servers/detail") }, Do: recording(t, "servers_by_tag", nil)},
+		providertest.Fault{Match: func(r *http.Request) bool { return strings.HasSuffix(r.URL.Path, recorded) }, Do: recording(t, "server_get", nil)},
+		providertest.Fault{Match: func(r *http.Request) bool { return strings.HasSuffix(r.URL.Path, recorded) }, Do: recording(t, "server_gone_404", nil)},
+	)
+	offers, err := b.Client.Offers(t.Context())
+	if err != nil || len(offers) != 3 {
+		t.Fatalf("%d offers, %v", len(offers), err)
+	}
+	if g := offers[0].GPU; offers[0].Name != "gpu.l40s" || *offers[0].MemoryGiB != 64 || g == nil || g.Model != "VGPU" || g.Count != 1 {
+		t.Errorf("offer %+v with %+v", offers[0], g)
+	}
+	if g := offers[2].GPU; g == nil || g.Model != "H100" || g.Count != 8 {
+		t.Errorf("offer %+v with %+v", offers[2], g)
+	}
+	machines, err := b.Client.Machines(t.Context())
+	if err != nil || len(machines) != 1 || machines[0].ID != recorded || machines[0].Status != "active" || *machines[0].OfferID != "vps.small:RegionOne" {
+		t.Errorf("machines %+v, %v", machines, err)
+	}
+	c := b.Client.(provider.Bootstrapper)
+	if i, err := c.Identify(t.Context(), recorded); err != nil || i.Serial != recorded || i.CPUs != 2 || i.MemoryMiB != 4096 {
+		t.Errorf("identity %+v, %v", i, err)
+	}
+	if _, err := c.Identify(t.Context(), recorded); provider.ClassOf(err) != provider.NotFound {
+		t.Errorf("gone: %v", err)
+	}
+}
+
+// TestRecordedRefusals classes what Nova itself has refused, at once and later.
+func TestRecordedRefusals(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 0, nil)
+	o := b.Client.(provider.Orderer)
+	operation := "bcd-" + strings.Repeat("0", 26)
+	for name, want := range map[string]provider.Class{
+		"create_over_quota_403": provider.Quota, "create_bad_flavor_400": provider.InvalidConfig, "unauthorized_401": provider.Auth,
+	} {
+		b.faults.Add(onOrder(recording(t, name, nil)))
+		_, err := o.Order(t.Context(), provider.Order{OperationID: operation, OfferID: b.OfferID})
+		if provider.ClassOf(err) != want {
+			t.Errorf("%s: %v, want %s", name, err, want)
+		}
+	}
+	b.faults.Add(onOrder(recording(t, "create", nil)))
+	if claim, err := o.Order(t.Context(), provider.Order{OperationID: operation, OfferID: b.OfferID}); err != nil || claim.OrderRef != recorded {
+		t.Errorf("order %+v, %v", claim, err)
+	}
+	for name, want := range map[string]provider.Class{"rebuild_conflict_409": provider.Conflict, "rebuild_202": ""} {
+		b.faults.Add(providertest.Fault{Match: isAction, Do: recording(t, name, nil)})
+		_, err := b.Client.(provider.Bootstrapper).Install(t.Context(), recorded, payload(1))
+		if want == "" && err != nil || want != "" && provider.ClassOf(err) != want {
+			t.Errorf("%s: %v, want %s", name, err, want)
+		}
+	}
+	b.faults.Add(onNova(recording(t, "server_error_no_valid_host", func(body string) string {
+		var one struct{ Server map[string]any }
+		if err := json.Unmarshal([]byte(body), &one); err != nil {
+			t.Fatal(err)
+		}
+		one.Server["metadata"] = map[string]string{"bcd-operation": operation}
+		text, err := json.Marshal(map[string]any{"servers": []any{one.Server}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	})))
+	claim, err := o.FindClaim(t.Context(), operation)
+	if err != nil || claim == nil || claim.State != provider.ClaimFailed || claim.Err.Class != provider.OutOfStock {
+		t.Errorf("claim %+v, %v", claim, err)
+	}
+}
+
+// TestRefusedOrders classes what Nova says in words alone.
+func TestRefusedOrders(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 0, nil)
+	for message, want := range map[string]struct {
+		status int
+		class  provider.Class
+	}{
+		"Invalid flavorRef provided.":                                       {400, provider.OfferGone},
+		"Flavor f-vps.2 could not be found.":                                {400, provider.OfferGone},
+		"Flavor's disk is too small for requested image.":                   {400, provider.InvalidConfig},
+		"Invalid imageRef provided.":                                        {400, provider.InvalidConfig},
+		"Multiple possible networks found, use a Network ID to be more spe": {409, provider.InvalidConfig},
+		"Maximum number of ports exceeded":                                  {403, provider.Quota},
+		"Policy doesn't allow os_compute_api:servers:create":                {403, provider.Forbidden},
+	} {
+		b.faults.Add(onOrder(providertest.Reply(want.status, refusal(want.status, message))))
+		_, err := b.Client.(provider.Orderer).Order(t.Context(), provider.Order{OperationID: "bcd-1", OfferID: b.OfferID})
+		if provider.ClassOf(err) != want.class {
+			t.Errorf("%s: %v, want %s", message, err, want.class)
+		}
+	}
+}
+
+// TestTheCatalogIsFollowedNowhereElse: the token goes to public addresses and to the operator's networks.
+func TestTheCatalogIsFollowedNowhereElse(t *testing.T) {
+	t.Parallel()
+	for _, url := range []string{"http://169.254.169.254/v2.1", "http://10.0.0.1:8774", "file:///etc/passwd", "", "http://user:pass@127.0.0.1/", "::"} {
+		b := setup(t, 0, func(f *fake) { f.novaURL = url })
+		if url == "" {
+			b.fake.novaURL = " "
+		}
+		if err := b.Client.Check(t.Context()); provider.ClassOf(err) != provider.InvalidResponse && provider.ClassOf(err) != provider.InvalidConfig {
+			t.Errorf("%q: %v", url, err)
+		}
+	}
+	client := open(setupURL(t), 0, strings.Replace(plain, "RegionOne", "RegionNine", 1))
+	defer func() { _ = client.Close() }()
+	if err := client.Check(t.Context()); provider.ClassOf(err) != provider.InvalidConfig || !strings.Contains(err.Error(), "RegionNine") {
+		t.Errorf("a region that is none: %v", err)
+	}
+}
+
+func setupURL(t *testing.T) string {
+	t.Helper()
+	server := httptest.NewServer(newFake())
+	t.Cleanup(server.Close)
+	return server.URL
+}
+
+// TestServersThatAreNotReady: what the driver waits for, what it does, and what people must do.
+func TestServersThatAreNotReady(t *testing.T) {
+	t.Parallel()
+	for state, want := range map[string]string{
+		"ACTIVE": "ready", "ACTIVE/rebuilding": "waits", "ACTIVE/rescuing": "waits", "ERROR": "ready", "SHUTOFF": "waits, ready", "REBOOT": "waits", "RESCUE": "fatal",
+		"PAUSED": "fatal", "SHELVED_OFFLOADED": "fatal", "LOCKED": "fatal", "DELETED": "not_found", "ACTIVE/deleting": "not_found", "NEVER MADE": "fatal",
+	} {
+		b := setup(t, 0, func(f *fake) {
+			f.building = 100
+			s := f.servers[0]
+			status, task, busy := strings.Cut(state, "/")
+			s["status"] = status
+			if busy {
+				s["OS-EXT-STS:task_state"] = task
+			}
+			switch state {
+			case "LOCKED":
+				s["status"], s["locked"] = "ACTIVE", true
+			case "NEVER MADE":
+				s["status"], s["OS-SRV-USG:launched_at"] = "ERROR", nil
+			}
+		})
+		prepare := func() string {
+			p, err := b.Client.(provider.Bootstrapper).Prepare(t.Context(), b.MachineID)
+			switch {
+			case err != nil:
+				return string(provider.ClassOf(err))
+			case p.Ready:
+				return "ready"
+			}
+			return "waits"
+		}
+		got := prepare()
+		if strings.Contains(want, ",") {
+			got += ", " + prepare()
+		}
+		if got != want {
+			t.Errorf("a server in %q: %s, want %s", state, got, want)
+		}
+	}
+}
+
+// TestWhatIsOrderedAndDelivered looks at what an order and a rebuild carry.
+func TestWhatIsOrderedAndDelivered(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 0, func(f *fake) { f.building = 0 })
+	c := b.Client.(provider.Bootstrapper)
+	for generation := range 2 {
+		if _, err := c.Install(t.Context(), b.MachineID, payload(generation)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got := b.fake.userData[b.MachineID]
+	if !strings.HasPrefix(got, "#!/bin/sh\n") || !strings.Contains(got, "join-1") || strings.Contains(got, "join-0") || !strings.Contains(got, "https://192.0.2.1:8443/v1/agent") {
+		t.Errorf("user data %s", got)
+	}
+	server := httptest.NewServer(b.fake)
+	defer server.Close()
+	another := open(server.URL, 0, full)
+	defer func() { _ = another.Close() }()
+	for _, client := range []provider.Client{b.Client, another} {
+		if _, err := client.(provider.Orderer).Order(t.Context(), provider.Order{OperationID: "bcd-1", OfferID: b.OfferID}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	text, err := json.Marshal(b.fake.ordered)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := `[{"flavorRef":"f-vps.2","imageRef":"` + imageID + `","metadata":{"bcd-operation":"bcd-1"},"name":"bcd-1","networks":"auto"},` +
+		`{"flavorRef":"f-vps.2","imageRef":"` + imageID + `","key_name":"admins","metadata":{"bcd-operation":"bcd-1"},"name":"bcd-1","networks":[{"uuid":"` + networkID + `"}]}]`
+	if string(text) != want {
+		t.Errorf("ordered %s\nwant    %s", text, want)
+	}
+	if i, err := another.(provider.Bootstrapper).Identify(t.Context(), b.MachineID); err != nil || i.Serial != "" {
+		t.Errorf("with no serial numbers: %+v, %v", i, err)
+	}
+}
