@@ -35,13 +35,12 @@ func say(ctx context.Context, r *rig, mutation, input string, values map[string]
 	return err == nil
 }
 
-// checkAccounts has the credentials of an account checked once they work again.
+// checkAccounts has the credentials of an account checked once they work again. While they are refused it is not swept either, whoever waits for it.
 func (m *torment) checkAccounts(ctx context.Context) {
 	var waiting []string
 	err := m.db.NewRaw(`SELECT DISTINCT account_id FROM bootstraps WHERE live_account_id IS NOT NULL AND wait_reason = 'CREDENTIALS_REJECTED'
 		AND (status = 'failed' OR next_at > now() + interval '1 second')
-		UNION SELECT account_id FROM orphans JOIN provider_accounts p ON p.id = account_id
-			WHERE resolved_at IS NULL AND release_asked_at IS NOT NULL AND p.refused_stamp IS NOT NULL`).Scan(ctx, &waiting)
+		UNION SELECT id FROM provider_accounts WHERE refused_at < now() - interval '2 seconds'`).Scan(ctx, &waiting)
 	if err != nil {
 		return
 	}
@@ -102,18 +101,26 @@ func (m *torment) giveBack(ctx context.Context, a account, machineID string) {
 	}
 }
 
-// releaseOrphans gives back whatever is shown as without an owner, and believes that.
+// releaseOrphans gives back whatever is shown as without an owner, and believes that. What a server may not give back, as it carries no operation,
+// the person gives back at the provider.
 func (m *torment) releaseOrphans(ctx context.Context) {
 	var open []struct {
 		ID        string `bun:"id"`
 		TenantID  string `bun:"tenant_id"`
+		AccountID string `bun:"account_id"`
 		MachineID string `bun:"machine_id"`
+		Dropped   bool   `bun:"dropped"`
 	}
-	err := m.db.NewRaw("SELECT id, tenant_id, machine_id FROM orphans WHERE kind = 'not-ours' AND resolved_at IS NULL AND release_asked_at IS NULL").Scan(ctx, &open)
+	err := m.db.NewRaw(`SELECT id, tenant_id, account_id, machine_id, release_dropped_at IS NOT NULL AS dropped FROM orphans
+		WHERE kind = 'not-ours' AND resolved_at IS NULL AND (release_asked_at IS NULL OR release_dropped_at IS NOT NULL)`).Scan(ctx, &open)
 	if err != nil {
 		return
 	}
 	for _, o := range open {
+		if o.Dropped {
+			m.giveBack(ctx, m.accounts[slices.IndexFunc(m.accounts, func(a account) bool { return a.id == o.AccountID })], o.MachineID)
+			continue
+		}
 		say(ctx, m.rig, "releaseMachine", "ReleaseMachineInput", map[string]any{"tenantId": o.TenantID, "orphanId": o.ID, "machineId": o.MachineID})
 	}
 }

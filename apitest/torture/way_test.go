@@ -18,7 +18,7 @@ const (
 	left                 // a named machine whose install fails, so that it is left to its owner
 	cancelled            // an order that is cancelled at any moment
 	retried              // an order whose install fails, and that is tried again on its machine
-	removed              // a host that is removed, so that its machine is an orphan, and is given back on a person's word
+	removed              // a host that is removed, so that its machine is an orphan, and is given back on a person's word, while credentials are refused
 	denied               // an order that had no effect and no answer: a person says that there was nothing
 	found                // an order whose answer and mark are lost: a person says which machine it brought
 	refused              // an account whose credentials are refused after the order, until a person has them checked
@@ -133,6 +133,7 @@ func (m *torment) goOn(w way, a account, runID string, patience time.Duration) e
 		}
 	case removed:
 		if m.comesTo(runID, "status = 'joined'") {
+			m.spoil(a, cloud.FaultUnauthorized, looks, 0)
 			return m.remove(a, runID)
 		}
 	case toTheEnd, givenBack, left, denied, found, refused, doubled, unseen:
