@@ -390,9 +390,9 @@ func TestBootstraps(t *testing.T) {
 		t.Errorf("%d of %d hits were struck, and %d of %d faults were met; missing are %v", len(s.met), len(s.ways), len(j.faults), len(m.kinds), s.unmet())
 	}
 	t.Logf("why runs failed: %s", m.reasons())
-	harness.Report(t, t.Name(), seed, "points=%d/%d hits=%d/%d kills=%d bootstraps=%d joined=%d failed=%d modes=%d faults=%d/%d said=%d released=%d retried=%d double=%d orphans=%d lost=%d stuck=%d retold=%d slowest=%s",
+	harness.Report(t, t.Name(), seed, "points=%d/%d hits=%d/%d kills=%d bootstraps=%d joined=%d failed=%d modes=%d faults=%d/%d said=%d released=%d retried=%d double=%d orphans=%d leaked=%d lost=%d stuck=%d retold=%d slowest=%s",
 		points, allPoints, len(s.met), len(s.ways), s.kills, j.runs, j.joined, j.failed, j.modes, len(j.faults), len(m.kinds), j.said, j.released, j.retried,
-		j.double, j.orphans, j.lost, j.stuck, j.retold, slowest)
+		j.double, j.orphans, j.leaked, j.lost, j.stuck, j.retold, slowest)
 }
 
 // Two servers that die while they order send no more orders of a tenant than it may within an hour, and none of another tenant's is held back.

@@ -12,6 +12,7 @@ type judgement struct {
 	runs, joined, failed int
 	double               int // operations with more than one order that took effect
 	orphans              int // machines that are paid for, and are no host
+	leaked               int // machines that a run should have given back, and a person had to
 	lost                 int // hosts without their machine
 	stuck                int // runs that are not final
 	retold               int // transitions without exactly one event, and states that a run entered twice
@@ -127,8 +128,9 @@ func (r *rig) judge() judgement {
 	}
 	for id, operation := range r.strays() {
 		j.orphans++
-		r.t.Errorf("the cloud has %s of %s, which is no host: %s", id, operation, told[operation])
+		r.t.Errorf("the cloud has %s of %s, which is no host: %s; %s", id, operation, told[operation], r.tellStray(id))
 	}
+	j.leaked = r.judgeOrphans()
 	j.lost = r.judgeHosts()
 	j.modes = len(modes)
 	for _, e := range r.ledger() {
@@ -140,6 +142,36 @@ func (r *rig) judge() judgement {
 	j.retried = r.count("SELECT count(*) FROM bootstraps WHERE retry_of IS NOT NULL")
 	j.retold = r.judgeHistory()
 	return j
+}
+
+// judgeOrphans counts the machines that came to be without an owner although their run's way makes none: it failed, had said that it gave back what
+// it ordered or left it to somebody, and had ordered just that. The person gives such a machine back before anybody sees it among the strays.
+func (r *rig) judgeOrphans() (leaked int) {
+	r.t.Helper()
+	var shown []struct {
+		MachineID   string `bun:"machine_id"`
+		OperationID string `bun:"operation_id"`
+		Told        string `bun:"told"`
+	}
+	err := r.db.NewRaw(`SELECT DISTINCT ON (o.machine_id) o.machine_id, o.operation_id, concat_ws(' ', b.id, b.cleanup, b.failure->>'reason', b.claim_resolution) AS told
+		FROM orphans o JOIN bootstraps b ON b.operation_id = o.operation_id
+		WHERE o.kind = 'not-ours' AND b.status = 'failed' AND b.cleanup IN ('released', 'kept')`).Scan(r.t.Context(), &shown)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	brought := map[string][]string{}
+	for _, e := range r.ledger() {
+		if e.Kind == cloud.EntryOrder {
+			brought[e.Name] = append(brought[e.Name], e.MachineID)
+		}
+	}
+	for _, o := range shown {
+		if slices.Equal(brought[o.OperationID], []string{o.MachineID}) {
+			leaked++
+			r.t.Errorf("%s was never given back, until a person saw that it is nobody's: %s", o.MachineID, o.Told)
+		}
+	}
+	return leaked
 }
 
 // judgeHosts counts the hosts whose machine the cloud has not any more.
@@ -160,6 +192,22 @@ func (r *rig) judgeHosts() (lost int) {
 		r.t.Errorf("%d runs made more than one host", twice)
 	}
 	return lost
+}
+
+// tellStray says what the servers know of a machine, and what the cloud did with it.
+func (r *rig) tellStray(machineID string) string {
+	var told []string
+	err := r.db.NewRaw(`SELECT concat_ws(' ', 'orphan of', account_id, 'seen', first_seen_at, 'to', last_seen_at, 'resolved', resolved_at,
+			'asked', release_asked_at, 'dropped', release_dropped_at, release_error) FROM orphans WHERE machine_id = ?0
+		UNION ALL SELECT concat_ws(' ', 'host', h.id, 'removed', h.removed_at) FROM hosts h WHERE machine_id = ?0
+		UNION ALL SELECT concat_ws(' ', 'run', b.id, b.status, 'of', b.machine_id, b.claim_resolution, 'account refused', a.refused_at, 'swept', a.swept_at)
+			FROM bootstraps b JOIN provider_accounts a ON a.id = b.account_id WHERE machine_id = ?0`, machineID).Scan(r.t.Context(), &told)
+	for _, e := range r.ledger() {
+		if e.MachineID == machineID && e.Kind != cloud.EntryInstall {
+			told = append(told, fmt.Sprintf("%+v", e))
+		}
+	}
+	return fmt.Sprint(told, err)
 }
 
 func (r *rig) judgeHistory() (retold int) {
