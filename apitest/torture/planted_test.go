@@ -44,7 +44,8 @@ func orderBugs() (all []bug) {
 	for _, b := range doubling() {
 		all = append(all, b, b.torturedBy("double"))
 	}
-	return append(all, losing())
+	leak := leaking()
+	return append(all, losing(), leak, leak.torturedBy("leaked"))
 }
 
 func doubling() []bug {
@@ -88,6 +89,21 @@ func losing() bug {
 		new: `	if w.repeatable() || acknowledged || !acknowledged {
 		return cleaned(model.CleanupReleased)
 	}`,
+	}
+}
+
+// leaking gives no machine back whose install failed, and says that it did.
+func leaking() bug {
+	return bug{
+		name: "never given back", file: "bootstrap/cleanup.go", pkg: "./bootstrap", test: "TestCancelGivesUpWhatIsKeptForARetry",
+		old: `	case w.Cleanup == model.CleanupPending:
+		return cleaned(model.CleanupReleasing), nil // the intent, before the provider hears of it
+`,
+		new: `	case w.Failure != nil && w.Failure.Reason == "INSTALL_FAILED":
+		return cleaned(model.CleanupReleased), nil
+	case w.Cleanup == model.CleanupPending:
+		return cleaned(model.CleanupReleasing), nil
+`,
 	}
 }
 
@@ -223,13 +239,13 @@ func otherBugs() []bug {
 	}
 }
 
-// The suite finds what is planted: all of it, or the bugs whose names PLANTED has a part of. Without it a few are sought, and of the others only
-// that each still has its place is looked at.
+// The suite finds what is planted: all of it, the bugs whose names PLANTED has a part of, or a share of them like 2/5, every fifth from the second on.
+// Without it a few are sought, and of the others only that each still has its place is looked at.
 func TestPlanted(t *testing.T) {
 	wanted := os.Getenv("PLANTED")
-	planted, caught := 0, 0
-	for _, b := range bugs() {
-		if !b.wanted(wanted) {
+	planted, caught, all := 0, 0, bugs()
+	for i, b := range all {
+		if !b.wanted(i, wanted) {
 			if _, err := b.plant(t.TempDir()); err != nil {
 				t.Errorf("%s: %v", b.name, err)
 			}
@@ -248,12 +264,16 @@ func TestPlanted(t *testing.T) {
 		}
 		fmt.Printf("  %-44s %-50s %s\n", b.name, found, time.Since(began).Round(time.Second))
 	}
-	harness.Report(t, t.Name(), 0, "planted=%d caught=%d", planted, caught)
+	harness.Report(t, t.Name(), 0, "planted=%d/%d caught=%d", planted, len(all), caught)
 }
 
-func (b bug) wanted(part string) bool {
+func (b bug) wanted(i int, part string) bool {
 	if part == "" {
 		return b.sample
+	}
+	var share, shares int
+	if n, _ := fmt.Sscanf(part, "%d/%d", &share, &shares); n == 2 && shares > 0 {
+		return i%shares == share-1
 	}
 	return part == "all" || strings.Contains(b.name, part)
 }
