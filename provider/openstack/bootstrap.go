@@ -113,10 +113,10 @@ func (c *client) InstallStatus(ctx context.Context, machineID, installRef string
 	switch {
 	case err != nil:
 		return nil, err
+	case s.TaskState != "": // the status may be ERROR still, of a rebuild before
+		return &provider.InstallStatus{State: provider.InstallRunning}, nil
 	case s.Status == statusError:
 		return failed("rebuilding the server failed: " + s.Fault.Message), nil
-	case s.TaskState != "":
-		return &provider.InstallStatus{State: provider.InstallRunning}, nil
 	case s.Status == statusActive:
 		return &provider.InstallStatus{State: provider.InstallSucceeded}, nil
 	case s.Status == statusOff:

@@ -48,7 +48,7 @@ func (c *client) FindClaim(ctx context.Context, operationID string) (*provider.C
 // whyNotMade reads the fault of a server that never was. Nova takes an order, and looks for a place then.
 func (c *client) whyNotMade(s server) *provider.Error {
 	fault := strings.ToLower(s.Fault.Message)
-	for _, words := range []string{"no valid host", "exceeded maximum number of retries", "exhausted all hosts", "maximum number of retries"} {
+	for _, words := range []string{"no valid host", "maximum number of retries", "exhausted all hosts"} {
 		if strings.Contains(fault, words) {
 			return c.vendor.Errorf(provider.OutOfStock)
 		}
@@ -119,6 +119,8 @@ func (c *client) refusedOrder(err error) error {
 	switch {
 	case (r.kind == "forbidden" || r.kind == "overLimit") && (r.says("quota") || r.says("maximum", "exceeded")):
 		return c.vendor.Errorf(provider.Quota).Because(err)
+	case r.kind == "forbidden" && r.says("zero disk"):
+		return provider.Errorf(provider.Unsupported, "%s makes servers of this flavor on volumes only, and those cannot be rebuilt.", vendorName).Because(err)
 	case r.kind == "badRequest" && (r.says("flavorref") || r.says("flavor", "not be found")), r.kind == "itemNotFound" && r.says("flavor"):
 		return c.vendor.Errorf(provider.OfferGone).Because(err)
 	case r.kind == "badRequest", r.kind == "itemNotFound", r.kind == "conflictingRequest" && r.says("network"):

@@ -239,6 +239,7 @@ func (f *fake) look(s object) {
 		s["status"], s["fault"] = "ERROR", object{"code": 400, "created": "2026-11-29T16:04:22Z", "message": "Image could not be downloaded."}
 	default:
 		s["status"], s["OS-SRV-USG:launched_at"] = "ACTIVE", "2026-11-29T16:03:53.000000"
+		delete(s, "fault")
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"maps"
 	"net/netip"
 	"regexp"
 	"slices"
@@ -136,20 +137,24 @@ func gpuOf(s specs) *model.GPU {
 			return &model.GPU{Model: name, Vendor: maker, Count: count}
 		}
 	}
+	shares := 0
 	for key := range s {
-		if count := gpuCount(s.text(key)); count > 0 && vgpu.MatchString(key) {
-			name, maker := tracedGPU(s)
-			return &model.GPU{Model: name, Vendor: maker, Count: count}
+		if vgpu.MatchString(key) {
+			shares += gpuCount(s.text(key))
 		}
 	}
-	return nil
+	if shares == 0 {
+		return nil
+	}
+	name, maker := modelInTraits(s)
+	return &model.GPU{Model: name, Vendor: maker, Count: shares}
 }
 
-// tracedGPU finds the model of a shared GPU among the traits that the flavor requires: trait:CUSTOM_NVIDIA_L40S.
-func tracedGPU(s specs) (name, maker string) {
-	for key := range s {
+// modelInTraits finds the model of a shared GPU among the traits that the flavor requires: trait:CUSTOM_NVIDIA_L40S.
+func modelInTraits(s specs) (name, maker string) {
+	for _, key := range slices.Sorted(maps.Keys(s)) {
 		trait, isTrait := strings.CutPrefix(key, "trait:CUSTOM_")
-		if !isTrait {
+		if !isTrait || s.text(key) != "required" {
 			continue
 		}
 		if name, maker := provider.NormalizeGPU(strings.ReplaceAll(trait, "_", " ")); maker != "" && name != "" {

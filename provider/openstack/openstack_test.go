@@ -311,13 +311,14 @@ func TestRefusedOrders(t *testing.T) {
 		status int
 		class  provider.Class
 	}{
-		"Invalid flavorRef provided.":                                       {400, provider.OfferGone},
-		"Flavor f-vps.2 could not be found.":                                {400, provider.OfferGone},
-		"Flavor's disk is too small for requested image.":                   {400, provider.InvalidConfig},
-		"Invalid imageRef provided.":                                        {400, provider.InvalidConfig},
-		"Multiple possible networks found, use a Network ID to be more spe": {409, provider.InvalidConfig},
-		"Maximum number of ports exceeded":                                  {403, provider.Quota},
-		"Policy doesn't allow os_compute_api:servers:create":                {403, provider.Forbidden},
+		"Invalid flavorRef provided.":                                        {400, provider.OfferGone},
+		"Flavor f-vps.2 could not be found.":                                 {400, provider.OfferGone},
+		"Flavor's disk is too small for requested image.":                    {400, provider.InvalidConfig},
+		"Invalid imageRef provided.":                                         {400, provider.InvalidConfig},
+		"Multiple possible networks found, use a Network ID to be more spe":  {409, provider.InvalidConfig},
+		"Only volume-backed servers are allowed for flavors with zero disk.": {403, provider.Unsupported},
+		"Maximum number of ports exceeded":                                   {403, provider.Quota},
+		"Policy doesn't allow os_compute_api:servers:create":                 {403, provider.Forbidden},
 	} {
 		b.faults.Add(onOrder(providertest.Reply(want.status, refusal(want.status, message))))
 		_, err := b.Client.(provider.Orderer).Order(t.Context(), provider.Order{OperationID: "bcd-1", OfferID: b.OfferID})
@@ -391,6 +392,54 @@ func TestServersThatAreNotReady(t *testing.T) {
 		}
 		if got != want {
 			t.Errorf("a server in %q: %s, want %s", state, got, want)
+		}
+	}
+}
+
+// TestARebuildAfterAFailedOne: while it runs Nova shows the status, and the fault, of the one before.
+func TestARebuildAfterAFailedOne(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 0, func(f *fake) {
+		f.building = 1
+		f.servers[0]["status"], f.servers[0]["fault"] = "ERROR", object{"code": 400, "message": "Image could not be downloaded."}
+	})
+	c := b.Client.(provider.Bootstrapper)
+	ref, err := c.Install(t.Context(), b.MachineID, payload(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []provider.InstallState{provider.InstallRunning, provider.InstallSucceeded} {
+		if s, err := c.InstallStatus(t.Context(), b.MachineID, ref); err != nil || s.State != want {
+			t.Errorf("got %+v, %v, want %s", s, err, want)
+		}
+	}
+}
+
+// TestGPUsOfFlavors reads what operators write into extra specs, and guesses nothing.
+func TestGPUsOfFlavors(t *testing.T) {
+	t.Parallel()
+	for i, c := range []struct {
+		specs object
+		want  string
+	}{
+		{object{"pci_passthrough:alias": "a100-80gb:4"}, `{"model":"A100-80GB","vendor":"nvidia","count":4,"memoryGiB":null}`},
+		{object{"pci_passthrough:alias": "mi300x:8,sriov:1"}, `{"model":"MI300X","vendor":"amd","count":8,"memoryGiB":null}`},
+		{object{"pci_passthrough:alias": "sriov:1"}, `null`},
+		{object{"pci_passthrough:alias": "h100"}, `null`},
+		{object{"pci_passthrough:alias": "h100:-1"}, `null`},
+		{object{"pci_passthrough:alias": "gpu:2"}, `{"model":"unknown","vendor":"","count":2,"memoryGiB":null}`},
+		{object{"resources1:VGPU": "1", "resources2:VGPU": "1"}, `{"model":"VGPU","vendor":"","count":2,"memoryGiB":null}`},
+		{object{"resources:VGPU": "1", "trait:CUSTOM_NVIDIA_A40": "forbidden"}, `{"model":"VGPU","vendor":"","count":1,"memoryGiB":null}`},
+		{object{"resources:VGPU": 1}, `null`},
+		{object{"quota:cpu_shares": "2048"}, `null`},
+	} {
+		b := setup(t, 0, func(f *fake) { f.flavors = []object{flavor("one", 1, c.specs)} })
+		offers, err := b.Client.Offers(t.Context())
+		if err != nil || len(offers) != 1 {
+			t.Fatalf("%d offers, %v", len(offers), err)
+		}
+		if got, err := json.Marshal(offers[0].GPU); err != nil || string(got) != c.want {
+			t.Errorf("%d: %s, want %s", i, got, c.want)
 		}
 	}
 }
