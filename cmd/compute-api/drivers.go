@@ -5,6 +5,7 @@ import (
 
 	"better/compute/model"
 	"better/compute/provider"
+	"better/compute/provider/awsec2"
 	"better/compute/provider/digitalocean"
 	"better/compute/provider/hetznercloud"
 	"better/compute/provider/ironic"
@@ -26,6 +27,9 @@ func drivers() map[string]func(providerEntry) (provider.Driver, error) {
 		"sim-name":  simulated(model.ClaimUniqueName),
 		"sim-label": simulated(model.ClaimLabel),
 		"sim-none":  simulated(model.ClaimNone),
+		"aws-ec2": func(e providerEntry) (provider.Driver, error) {
+			return awsec2.New(awsec2.Options{Endpoint: e.Endpoint, Networks: e.networks()}), nil
+		},
 		"digitalocean": func(e providerEntry) (provider.Driver, error) {
 			return digitalocean.New(digitalocean.Options{Endpoint: e.Endpoint, Networks: e.networks()}), nil
 		},
