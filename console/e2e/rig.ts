@@ -128,6 +128,11 @@ interface AxeResult {
 
 /** Wants no serious or critical violation on the page as it is. */
 export async function accessible(page: Page) {
+  // What is still fading in has the colours of what is behind it.
+  await page.evaluate(async () => {
+    const ends = document.getAnimations().filter((a) => a.effect?.getComputedTiming().iterations !== Infinity);
+    await Promise.allSettled(ends.map((a) => a.finished));
+  });
   await page.evaluate(AxeBuilder.source); // by the debugger: the page's policy lets no script in
   const { violations } = await page.evaluate(() => {
     const { axe } = window as unknown as { axe: { run: (options: { preload: boolean }) => Promise<AxeResult> } };
