@@ -52,7 +52,7 @@ console-shots: build ## Take a picture of each page of the console in both theme
 	cd console && SHOTS=1 npm run --silent test
 
 .PHONY: test
-test: deps verify lint lint-schema test-go ## Everything that CI runs
+test: deps verify lint lint-schema test-go ## What CI runs, with smaller tortures
 
 .PHONY: check
 check: test ## The same as test
