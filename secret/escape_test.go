@@ -15,6 +15,7 @@ import (
 	"sync"
 	"testing"
 
+	"better/compute/internal/postgres/pgtest"
 	"better/compute/secret/vault"
 )
 
@@ -33,7 +34,7 @@ func (r *recorder) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.requests = append(r.requests, req.Clone(req.Context()))
-	http.NotFound(w, req)
+	http.Error(w, `{"errors":[]}`, http.StatusNotFound)
 }
 
 func (r *recorder) taken() []*http.Request {
@@ -42,6 +43,25 @@ func (r *recorder) taken() []*http.Request {
 	taken := r.requests
 	r.requests = nil
 	return taken
+}
+
+// client asks the recorder.
+func (r *recorder) client(t *testing.T) *vault.Client {
+	t.Helper()
+	far := httptest.NewServer(r)
+	t.Cleanup(far.Close)
+	token := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(token, []byte("token"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	client, err := vault.New(vault.Options{
+		Address: far.URL, Namespace: "operators", Engine: vault.KV2, Mount: "secret", Path: "compute", Login: vault.Login{TokenFile: token},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(client.Close)
+	return client
 }
 
 // tricks are what paths have been escaped with.
@@ -93,20 +113,7 @@ func TestNoReferenceLeavesItsTenant(t *testing.T) {
 	}
 	r := rand.New(rand.NewPCG(seed, 0))
 	asked := new(recorder)
-	far := httptest.NewServer(asked)
-	t.Cleanup(far.Close)
-	token := filepath.Join(t.TempDir(), "token")
-	if err := os.WriteFile(token, []byte("token"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	client, err := vault.New(vault.Options{
-		Address: far.URL, Namespace: "operators", Engine: vault.KV2, Mount: "secret", Path: "compute", Login: vault.Login{TokenFile: token},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(client.Close)
-	service := New(Deps{Vault: client})
+	service := New(Deps{DB: pgtest.New(t), Vault: asked.client(t)})
 	tenants := []string{"acme", "other", "..", ".", "a.b", "a:b", "...", "A"}
 	requests, outside := 0, 0
 	for range *references {

@@ -58,14 +58,19 @@ func New(d Deps) *Service {
 }
 
 // Resolve finds the value of a reference for the tenant, now: nothing is kept. There is no decision here, since what a tenant's
-// accounts may refer to was decided when they were written. Every failure but the end of ctx is a *provider.Error of class
-// SecretUnresolved, or Unavailable while the database is away, which names the reference and never shows a value.
+// accounts may refer to was decided when they were written. But where the context may not see the tenant's rows, nothing of the tenant's is
+// there, wherever it is kept. Every failure but the end of ctx is a *provider.Error of class SecretUnresolved, or Unavailable while the
+// database or the vault is away, which names the reference and never shows a value.
 func (s *Service) Resolve(ctx context.Context, tenantID, reference string) (Value, error) {
 	ref, err := provider.ParseReference(reference)
 	if err != nil {
 		return Value{}, provider.Errorf(provider.SecretUnresolved, "The config holds something else where a secret reference belongs.")
 	}
-	text, err := s.lookup(ctx, tenantID, ref)
+	owner, err := s.ownerSeen(ctx, tenantID)
+	if err != nil {
+		return Value{}, unreadable(ctx, ref, err)
+	}
+	text, err := s.lookup(ctx, owner, ref)
 	if err != nil {
 		return Value{}, err
 	}
@@ -77,6 +82,27 @@ func (s *Service) Resolve(ctx context.Context, tenantID, reference string) (Valu
 		return Value{}, unresolved(ref, "has control or non-ASCII characters")
 	}
 	return NewValue(text), nil
+}
+
+// nobody is a tenant that has nothing: no tenant's id is empty.
+const nobody = ""
+
+// ownerSeen is the tenant, or nobody where the context may not see the tenant's rows: the wall that the database is between tenants, for what
+// it does not keep.
+func (s *Service) ownerSeen(ctx context.Context, tenantID string) (string, error) {
+	scope, err := s.db.ScopeOf(ctx)
+	if err != nil || !scope.Contains(tenantID) {
+		return nobody, err
+	}
+	return tenantID, nil
+}
+
+// unreadable is the end of ctx, or says that it may pass.
+func unreadable(ctx context.Context, ref provider.Reference, err error) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return provider.Errorf(provider.Unavailable, "The secret %s cannot be read right now.", ref).Because(err)
 }
 
 func (s *Service) lookup(ctx context.Context, tenantID string, ref provider.Reference) (string, error) {
@@ -98,14 +124,12 @@ func (s *Service) lookupInVault(ctx context.Context, tenantID string, ref provid
 	switch {
 	case err == nil:
 		return text, nil
-	case ctx.Err() != nil:
-		return "", ctx.Err()
 	case errors.Is(err, vault.ErrAbsent):
 		return "", unresolved(ref, "is not in the vault below the tenant's prefix, or is no text")
 	case errors.Is(err, vault.ErrDenied):
 		return "", unresolved(ref, "cannot be read: the vault does not let this server")
 	default:
-		return "", provider.Errorf(provider.Unavailable, "The secret %s cannot be read right now.", ref).Because(err)
+		return "", unreadable(ctx, ref, err)
 	}
 }
 
@@ -130,10 +154,8 @@ func (s *Service) lookupStored(ctx context.Context, tenantID string, ref provide
 	}
 	row, found, err := readSealed(ctx, s.db, tenantID, ref.Name)
 	switch {
-	case err != nil && ctx.Err() != nil:
-		return "", ctx.Err()
 	case err != nil:
-		return "", provider.Errorf(provider.Unavailable, "The secret %s cannot be read right now.", ref).Because(err)
+		return "", unreadable(ctx, ref, err)
 	case !found:
 		return "", unresolved(ref, "is not in the tenant's secret store")
 	}

@@ -432,6 +432,7 @@ func TestVariablesOfTenants(t *testing.T) {
 	t.Parallel()
 	env := map[string]string{"ACME_TOKEN": "of acme", "TOKEN": "of all", "DATABASE_URL": canary}
 	s := New(Deps{
+		DB:       pgtest.New(t),
 		EnvAllow: []string{"TOKEN"}, EnvOf: map[string]map[string]string{"acme": {"TOKEN": "ACME_TOKEN", "UNSET": "NOT_THERE"}},
 		LookupEnv: func(name string) (string, bool) { v, ok := env[name]; return v, ok },
 	})
@@ -447,6 +448,39 @@ func TestVariablesOfTenants(t *testing.T) {
 		if value.Reveal() != c.want || (err == nil) != (c.want != "") {
 			t.Errorf("%s of %s: %q, %v; want %q", c.reference, c.tenant, value.Reveal(), err, c.want)
 		}
+	}
+}
+
+// Whoever gets past the decisions to another tenant finds nothing there, wherever the tenant keeps it, and cannot tell it from what is not there.
+func TestNothingOfATenantThatTheContextMayNotSee(t *testing.T) {
+	t.Parallel()
+	b, asked := setup(t), new(recorder)
+	b.put(t, "t2", "sim", canary)
+	b.envOf = map[string]map[string]string{"t2": {"THEIRS": "ALLOWED"}}
+	b.vault = asked.client(t)
+	ctx := postgres.WithScope(t.Context(), postgres.Tenants("t1", "t3"))
+	for held, absent := range map[string]string{
+		"secret://sim": "secret://none", "env://THEIRS": "env://NONE", "vault://clouds/hetzner#token": "vault://none#token",
+	} {
+		_, err := b.Resolve(ctx, "t2", held)
+		_, want := b.Resolve(ctx, "t1", absent)
+		if err == nil || strings.ReplaceAll(err.Error(), held, absent) != want.Error() || strings.Contains(err.Error(), canary) {
+			t.Errorf("%s: %v; want as of what is not there: %v", held, err, want)
+		}
+	}
+	for _, req := range asked.taken() {
+		if !isInside(req, "/v1/secret/data/compute/t1/") {
+			t.Errorf("the vault was asked for %s", req.RequestURI)
+		}
+	}
+	ctx = postgres.WithScope(t.Context(), postgres.Tenants("t2"))
+	for _, reference := range []string{"secret://sim", "env://THEIRS"} {
+		if value, err := b.Resolve(ctx, "t2", reference); err != nil || value.Reveal() != canary {
+			t.Errorf("%s where it may be seen: %v", reference, err)
+		}
+	}
+	if _, err := b.Resolve(ctx, "t2", "vault://clouds/hetzner#token"); err == nil || len(asked.taken()) != 1 {
+		t.Errorf("a vault that has nothing, where it may be asked: %v", err)
 	}
 }
 
