@@ -15,6 +15,7 @@ import (
 	"better/compute/internal/cursor"
 	"better/compute/internal/postgres"
 	"better/compute/internal/problem"
+	"better/compute/internal/slots"
 )
 
 const (
@@ -37,7 +38,7 @@ type Decider struct {
 	reads    reads
 	watchers watchers
 	denials  denials
-	turns    turns
+	turns    *slots.Set
 }
 
 // New makes a Decider; Run makes it fast.
@@ -48,6 +49,7 @@ func New(db *postgres.DB, log *slog.Logger) (*Decider, error) {
 	}
 	return &Decider{
 		Denials: defaultDenials, db: db, log: log, now: time.Now, roles: r, cursors: cursor.NewSealer(db), cache: newPolicyCache(cachedSubjects, cachedTokens),
+		turns: newTurns(),
 	}, nil
 }
 

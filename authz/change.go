@@ -45,7 +45,7 @@ func (d *Decider) change(ctx context.Context, c policyChange) (changed bool, err
 }
 
 func (d *Decider) changeUnderLock(ctx context.Context, actor Actor, c policyChange) (changed bool, lack *shortfall, err error) {
-	done, err := d.turns.take(ctx, payerOf(actor.Subject))
+	done, err := d.takeTurn(ctx, actor.Subject)
 	if err != nil {
 		return false, nil, err
 	}

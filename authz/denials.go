@@ -31,11 +31,16 @@ type denials struct {
 // payer is whose limits hold for a caller: the tenant's, for all of its services, or else its own.
 type payer struct{ limit, name string }
 
+const (
+	limitSubject = "subject"
+	limitTenant  = "tenant"
+)
+
 func payerOf(caller Subject) payer {
 	if tenant := ServiceTenant(caller); tenant != "" {
-		return payer{"tenant", tenant}
+		return payer{limitTenant, tenant}
 	}
-	return payer{"subject", caller}
+	return payer{limitSubject, caller}
 }
 
 type denialsLeft struct {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"better/compute/internal/problem"
+	"better/compute/internal/slots"
 	"better/compute/model"
 )
 
@@ -32,15 +33,12 @@ func TestChangesOfACallerTakeTurns(t *testing.T) {
 			}
 		})
 	}
+	evil := slots.Key{Level: limitTenant, Name: "evil"}
 	for _, s := range services(5) {
 		grant(s.Subject, "compute-tenant/evil")
 	}
 	eventually(t, "all five wait, one of them for the lock", func() bool {
-		b.d.turns.mu.Lock()
-		l := b.d.turns.lines[payer{"tenant", "evil"}]
-		joined := l != nil && l.users == 5
-		b.d.turns.mu.Unlock()
-		return joined && b.waitForLocks(t) == 1
+		return b.d.turns.Users(evil) == 5 && b.waitForLocks(t) == 1
 	})
 	grant("user:root", "compute-tenant/good")
 	eventually(t, "another caller is next", func() bool { return b.waitForLocks(t) >= 2 })
@@ -49,14 +47,14 @@ func TestChangesOfACallerTakeTurns(t *testing.T) {
 	}
 	late, cancel := context.WithTimeout(as(t.Context(), "service:evil/1"), time.Millisecond)
 	defer cancel()
-	_, err = b.d.turns.take(late, payerOf("service:evil/1"))
+	_, err = b.d.takeTurn(late, "service:evil/1")
 	wantCode(t, err, problem.RateLimited)
 	if err := lock.Rollback(); err != nil {
 		t.Fatal(err)
 	}
 	calls.Wait()
-	if n := len(b.d.turns.lines); n != 0 {
-		t.Errorf("%d callers are remembered", n)
+	if n := b.d.turns.Users(evil); n != 0 {
+		t.Errorf("%d have the turn that all have had", n)
 	}
 }
 

@@ -3,10 +3,13 @@ package bootstrap
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"time"
+
+	"better/compute/internal/slots"
 )
 
-// How much a replica does at a time of what it does for all accounts in turn, and for one tenant: a provider that hangs holds a few places and
+// How much a replica does at a time of what it does for all accounts in turn, and for one tenant: a provider that hangs holds a few slots and
 // not all of them.
 const (
 	piecesAtATime   = 32
@@ -19,26 +22,30 @@ type piece struct {
 	do       func(context.Context) error
 }
 
-// doAll does what take gives, in several places at once, until that has nothing any more and all is done; while something goes on, what comes
-// due meanwhile is taken too. Take is told which tenants have all their places, and gives nil for nothing. After an error nothing
+// doAll does what take gives, in several slots at once, until that has nothing any more and all is done; while something goes on, what comes
+// due meanwhile is taken too. Take is told which tenants have all their slots, and gives nil for nothing. After an error nothing
 // more is taken; the first one is the answer.
 func doAll(ctx context.Context, look time.Duration, take func(ctx context.Context, busy []string) (*piece, error)) (err error) {
-	type ending struct {
-		tenantID string
-		err      error
-	}
-	ended, going := make(chan ending), map[string]int{}
+	going, ended := slots.New(slots.Level{Name: perTenant, PerKey: piecesPerTenant}), make(chan error)
 	tick := time.NewTicker(look)
 	defer tick.Stop()
 	for n := 0; ; {
 		var next *piece
 		if n < piecesAtATime && err == nil {
-			next, err = take(ctx, busyOf(going))
+			next, err = take(ctx, going.Full(perTenant))
 		}
 		if next != nil {
+			release, full := going.Try(slots.Key{Level: perTenant, Name: next.tenantID})
+			if full != nil {
+				err = fmt.Errorf("taking something for a tenant that was said to be busy: %w", full)
+				continue
+			}
 			n++
-			going[next.tenantID]++
-			go func() { ended <- ending{next.tenantID, next.do(ctx)} }()
+			go func() {
+				err := next.do(ctx)
+				release()
+				ended <- err
+			}()
 			continue
 		}
 		if n == 0 {
@@ -47,19 +54,8 @@ func doAll(ctx context.Context, look time.Duration, take func(ctx context.Contex
 		select {
 		case e := <-ended:
 			n--
-			going[e.tenantID]--
-			err = cmp.Or(err, e.err)
+			err = cmp.Or(err, e)
 		case <-tick.C:
 		}
 	}
-}
-
-func busyOf(going map[string]int) []string {
-	busy := []string{}
-	for tenantID, n := range going {
-		if n >= piecesPerTenant {
-			busy = append(busy, tenantID)
-		}
-	}
-	return busy
 }

@@ -3,6 +3,7 @@ package bootstrap
 import (
 	"testing"
 
+	"better/compute/internal/slots"
 	"better/compute/model"
 	"better/compute/provider"
 )
@@ -127,17 +128,21 @@ func TestTenantWithManyStepsLeavesRoomForOthers(t *testing.T) {
 	t.Parallel()
 	b := setup(t, model.ClaimToken)
 	runID := b.start(b.offer("k"))
+	var free func()
 	for range stepsPerTenant {
-		if !b.rec.tenants.take(tenant) {
+		release, err := b.rec.steps.Try(slots.Key{Level: perTenant, Name: tenant})
+		if err != nil {
 			t.Fatal("the tenant has fewer steps than it may")
 		}
+		defer release()
+		free = release
 	}
 	if next := b.step(runID); next.Done || next.After <= 0 || b.cloud.orders != 0 {
 		t.Errorf("with all of its steps under way the tenant takes another: %+v", next)
 	}
-	if !b.rec.tenants.take("other") {
+	if _, err := b.rec.steps.Try(slots.Key{Level: perTenant, Name: "other"}); err != nil {
 		t.Error("another tenant has no step left")
 	}
-	b.rec.tenants.free(tenant)
+	free()
 	b.driveToStatus(runID, model.Identifying)
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/uptrace/bun"
 
+	"better/compute/internal/slots"
 	"better/compute/model"
 	"better/compute/provider"
 	"better/compute/provideraccount"
@@ -21,6 +22,16 @@ const (
 	stepsPerTenant  = 16
 )
 
+// The levels of slots.
+const (
+	perAccount = "account"
+	perTenant  = "tenant"
+)
+
+func newSteps() *slots.Set {
+	return slots.New(slots.Level{Name: perAccount, PerKey: stepsPerAccount}, slots.Level{Name: perTenant, PerKey: stepsPerTenant})
+}
+
 // Reconciler takes runs a step further. It is told which run to look at and reads from the row what to do. Any number of them, in any number
 // of processes, may step the same run: the lease lets one at a time do it.
 type Reconciler struct {
@@ -28,7 +39,7 @@ type Reconciler struct {
 	// Holder names this process in leases, for people.
 	Holder string
 
-	accounts, tenants slots
+	steps *slots.Set
 }
 
 // NewReconciler makes a Reconciler.
@@ -37,7 +48,7 @@ func NewReconciler(d Deps) *Reconciler {
 	if d.Log == nil {
 		d.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Reconciler{Deps: d, Holder: rand.Text(), accounts: slots{perKey: stepsPerAccount}, tenants: slots{perKey: stepsPerTenant}}
+	return &Reconciler{Deps: d, Holder: rand.Text(), steps: newSteps()}
 }
 
 // Next says when to step a run again.
@@ -174,14 +185,11 @@ func (r *Reconciler) decide(ctx context.Context, w *work) (out outcome, err erro
 			return w.expired(), nil
 		}
 	}
-	if !r.tenants.take(w.TenantID) {
+	release, err := r.steps.Try(slots.Key{Level: perAccount, Name: w.AccountID}, slots.Key{Level: perTenant, Name: w.TenantID})
+	if err != nil { // another step has to end first
 		return w.asBefore(jitter(r.Timing.Poll, r.Timing.Poll)), nil
 	}
-	defer r.tenants.free(w.TenantID)
-	if !r.accounts.take(w.AccountID) {
-		return w.asBefore(jitter(r.Timing.Poll, r.Timing.Poll)), nil
-	}
-	defer r.accounts.free(w.AccountID)
+	defer release()
 	w.client, err = r.Accounts.Open(ctx, w.account)
 	if err != nil {
 		return r.failedCall(ctx, w, err)

@@ -33,9 +33,9 @@ func (s *Service) Peek(ctx context.Context, account *model.ProviderAccount, do f
 
 // waitedFor makes a call under the limits of those that a caller waits for.
 func (s *Service) waitedFor(ctx context.Context, account *model.ProviderAccount, call func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, s.limits.deadline)
+	ctx, cancel := context.WithTimeout(ctx, s.deadline)
 	defer cancel()
-	release, err := s.limits.take(ctx, account)
+	release, err := s.takeCall(ctx, account)
 	if err != nil {
 		return err
 	}

@@ -3,12 +3,10 @@ package provideraccount
 import (
 	"context"
 	"errors"
-	"sync"
 	"time"
 
-	"golang.org/x/sync/semaphore"
-
 	"better/compute/internal/problem"
+	"better/compute/internal/slots"
 	"better/compute/model"
 	"better/compute/provider"
 )
@@ -70,76 +68,31 @@ func (s *Service) Machines(ctx context.Context, in GetInput) ([]*model.Machine, 
 	})
 }
 
-// callLimits bounds the calls in flight. A call takes its account's slot first, then its tenant's, its provider's and the replica's, so what
-// waits for a narrow limit never holds a wide one.
-type callLimits struct {
-	deadline time.Duration
-	replica  *semaphore.Weighted
+// The levels of the slots of calls.
+const (
+	perAccount  = "account"
+	perTenant   = "tenant"
+	perProvider = "provider"
+	perReplica  = "replica"
+)
 
-	mu        sync.Mutex
-	accounts  map[string]*slots
-	tenants   map[string]*slots
-	providers map[string]*slots
+// newCalls gives the slots that a call takes: its account's, its tenant's, its provider's and then the replica's.
+func newCalls() *slots.Set {
+	return slots.New(
+		slots.Level{Name: perAccount, PerKey: callsPerAccount}, slots.Level{Name: perTenant, PerKey: callsPerTenant},
+		slots.Level{Name: perProvider, PerKey: callsPerProvider}, slots.Level{Name: perReplica, PerKey: callsPerReplica},
+	)
 }
 
-// slots is one limit, which lives as long as somebody uses or waits for it.
-type slots struct {
-	*semaphore.Weighted
-	users int
-}
-
-func newCallLimits() *callLimits {
-	return &callLimits{
-		deadline:  callDeadline,
-		replica:   semaphore.NewWeighted(callsPerReplica),
-		accounts:  map[string]*slots{},
-		tenants:   map[string]*slots{},
-		providers: map[string]*slots{},
+// takeCall waits for a call's slots. RATE_LIMITED, with details.retryAfterSeconds, when they did not get free before the end of ctx.
+func (s *Service) takeCall(ctx context.Context, a *model.ProviderAccount) (release func(), err error) {
+	release, err = s.calls.Take(ctx,
+		slots.Key{Level: perAccount, Name: a.ID}, slots.Key{Level: perTenant, Name: a.TenantID},
+		slots.Key{Level: perProvider, Name: a.Provider}, slots.Key{Level: perReplica},
+	)
+	if errors.Is(err, context.DeadlineExceeded) {
+		return nil, problem.New(problem.RateLimited, "Too many calls to the provider are waiting; try again later.").
+			With("retryAfterSeconds", 1).Because(err)
 	}
-}
-
-// take waits for a place. RATE_LIMITED, with details.retryAfterSeconds, when none got free before the deadline.
-func (l *callLimits) take(ctx context.Context, a *model.ProviderAccount) (release func(), err error) {
-	account, leaveAccount := l.join(l.accounts, a.ID, callsPerAccount)
-	tenant, leaveTenant := l.join(l.tenants, a.TenantID, callsPerTenant)
-	ofProvider, leaveProvider := l.join(l.providers, a.Provider, callsPerProvider)
-	leave := func() { leaveAccount(); leaveTenant(); leaveProvider() }
-
-	taken := make([]*semaphore.Weighted, 0, 4)
-	release = func() {
-		for _, w := range taken {
-			w.Release(1)
-		}
-		leave()
-	}
-	for _, w := range []*semaphore.Weighted{account.Weighted, tenant.Weighted, ofProvider.Weighted, l.replica} {
-		if err := w.Acquire(ctx, 1); err != nil {
-			release()
-			if errors.Is(err, context.Canceled) {
-				return nil, err
-			}
-			return nil, problem.New(problem.RateLimited, "Too many calls to the provider are waiting; try again later.").
-				With("retryAfterSeconds", 1).Because(err)
-		}
-		taken = append(taken, w)
-	}
-	return release, nil
-}
-
-func (l *callLimits) join(in map[string]*slots, key string, size int64) (s *slots, leave func()) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	s = in[key]
-	if s == nil {
-		s = &slots{Weighted: semaphore.NewWeighted(size)}
-		in[key] = s
-	}
-	s.users++
-	return s, func() {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		if s.users--; s.users == 0 {
-			delete(in, key)
-		}
-	}
+	return release, err
 }

@@ -14,6 +14,7 @@ import (
 	"better/compute/internal/id"
 	"better/compute/internal/postgres"
 	"better/compute/internal/problem"
+	"better/compute/internal/slots"
 	"better/compute/model"
 	"better/compute/provider"
 )
@@ -254,7 +255,7 @@ func TestRefusedCredentialsStopCalls(t *testing.T) {
 func TestCallsAreLimited(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.limits.deadline = time.Minute
+	b.deadline = time.Minute
 	accounts := []*model.ProviderAccount{}
 	b.bind(t,
 		binding("user:admin", "tenant-admin", "compute-tenant/t3", model.Allow),
@@ -314,8 +315,10 @@ func TestCallsAreLimited(t *testing.T) {
 	if most.Load() != callsPerProvider {
 		t.Errorf("%d calls at once", most.Load())
 	}
-	if len(b.limits.accounts) != 0 || len(b.limits.tenants) != 0 || len(b.limits.providers) != 0 {
-		t.Error("limits that nobody uses are kept")
+	for _, key := range []slots.Key{{Level: perAccount, Name: accounts[0].ID}, {Level: perTenant, Name: "t1"}, {Level: perProvider, Name: accounts[0].Provider}, {Level: perReplica}} {
+		if n := b.calls.Users(key); n != 0 {
+			t.Errorf("%d slots of %v are not given back", n, key)
+		}
 	}
 }
 
@@ -331,7 +334,7 @@ func createOther(t *testing.T, b *bundle) *model.ProviderAccount {
 func TestCallsThatWaitTooLong(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.limits.deadline = time.Minute
+	b.deadline = time.Minute
 	a := b.create(t, "main")
 	let, entered, done := make(chan struct{}), make(chan struct{}), make(chan error)
 	b.cloud.offers = func(context.Context, provider.Account) ([]*model.Offer, error) {
@@ -346,7 +349,7 @@ func TestCallsThatWaitTooLong(t *testing.T) {
 		}()
 		<-entered
 	}
-	b.limits.deadline = time.Millisecond
+	b.deadline = time.Millisecond
 	_, err := b.Offers(admin(t), offersOf(a))
 	if p := wantCode(t, err, problem.RateLimited); p.Details["retryAfterSeconds"] != 1 {
 		t.Errorf("details %v do not say when to come again", p.Details)
@@ -381,7 +384,7 @@ func TestARightThatGoesDuringACall(t *testing.T) {
 func TestCallsThatTakeTooLong(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.limits.deadline = time.Second
+	b.deadline = time.Second
 	a := b.create(t, "main")
 	b.cloud.offers = func(ctx context.Context, _ provider.Account) ([]*model.Offer, error) {
 		<-ctx.Done()

@@ -8,6 +8,7 @@ package provideraccount
 import (
 	"context"
 	"log/slog"
+	"time"
 
 	"github.com/uptrace/bun"
 
@@ -15,6 +16,7 @@ import (
 	"better/compute/internal/cursor"
 	"better/compute/internal/postgres"
 	"better/compute/internal/problem"
+	"better/compute/internal/slots"
 	"better/compute/model"
 	"better/compute/provider"
 	"better/compute/secret"
@@ -39,7 +41,8 @@ type Service struct {
 	registry *provider.Registry
 	cursors  *cursor.Sealer
 	clients  *clients
-	limits   *callLimits
+	calls    *slots.Set    // of those that callers of the API wait for
+	deadline time.Duration // of each
 	fault    func(point string)
 }
 
@@ -51,7 +54,8 @@ func New(d Deps) *Service {
 		registry: d.Registry,
 		cursors:  d.Cursors,
 		clients:  newClients(d.DB, d.Registry, d.Secrets, d.Log),
-		limits:   newCallLimits(),
+		calls:    newCalls(),
+		deadline: callDeadline,
 		fault:    d.Fault,
 	}
 }

@@ -25,6 +25,7 @@ var may = map[string][]string{
 	"internal/guard":             {},
 	"internal/postgres/embedded": {},
 	"internal/problem":           {},
+	"internal/slots":             {},
 	"internal/strictjson":        {},
 	"provider/sim/cloud":         {}, // a cloud of its own, reached over HTTP alone
 
@@ -41,7 +42,7 @@ var may = map[string][]string{
 	// Who may do what, and who did. The rows that authz writes, and their audit, must be in one transaction, while audit's exported
 	// methods ask authz first: so the writing of rows is a package below both. Bindings and viewers are API types, hence model.
 	"audit/journal": {},
-	"authz":         {"model", "audit/journal", "internal/cursor", "internal/id", "internal/input", "internal/postgres", "internal/problem"},
+	"authz":         {"model", "audit/journal", "internal/cursor", "internal/id", "internal/input", "internal/postgres", "internal/problem", "internal/slots"},
 	"audit":         {"model", "authz", "audit/journal", "internal/..."},
 
 	// Drivers know the interface that they fill, and neither database nor caller.
@@ -82,7 +83,7 @@ var may = map[string][]string{
 		"graph", "model", "authz", "audit", "apitoken", "internal/problem", "provideraccount", "bootstrap", "host", "pool", "secret",
 	},
 	"rest":   {"model", "authz", "internal/problem", "internal/refusal", "internal/strictjson", "provideraccount", "bootstrap"},
-	"server": {"graph", "model", "authz", "internal/problem", "internal/refusal", "internal/strictjson"},
+	"server": {"graph", "model", "authz", "internal/problem", "internal/refusal", "internal/slots", "internal/strictjson"},
 
 	"console": {"internal/problem", "internal/refusal"}, // what it serves is a client of the API
 
