@@ -33,6 +33,8 @@ type Timing struct {
 
 	// Lease is how long a run belongs to a worker that is not heard of any more.
 	Lease time.Duration // 15 s
+	// Unattended bounds what a lost job costs: a run that is due for so long, with nobody at it, gets a new one. That is looked for as often.
+	Unattended time.Duration // 2 s
 	// Call bounds a provider call, Deliver the one that installs the agent.
 	Call    time.Duration // 30 s
 	Deliver time.Duration // 10 min
@@ -68,6 +70,7 @@ func (t Timing) withDefaults() Timing {
 		Installing:  cmp.Or(t.Installing, time.Hour),
 		Installed:   cmp.Or(t.Installed, 15*time.Minute),
 		Lease:       cmp.Or(t.Lease, 15*time.Second),
+		Unattended:  cmp.Or(t.Unattended, 2*time.Second),
 		Call:        cmp.Or(t.Call, 30*time.Second),
 		Deliver:     cmp.Or(t.Deliver, 10*time.Minute),
 		Poll:        cmp.Or(t.Poll, time.Second),

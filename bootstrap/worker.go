@@ -22,10 +22,8 @@ const (
 	fetchCooldown  = 10 * time.Millisecond
 	fetchPoll      = 250 * time.Millisecond
 
-	// sweepEvery and sweepGrace bound what a lost job costs: a run that is due for longer than the grace, and that nobody
-	// works on, gets a new one.
+	// sweepEvery is the most time that one look for work may take.
 	sweepEvery = 2 * time.Second
-	sweepGrace = 2 * time.Second
 	sweepBatch = 100
 	// scheduleGrace is how late the queue's own scheduler may be with a job that waits.
 	scheduleGrace = 15 * time.Second
@@ -165,18 +163,20 @@ func (w *Worker) drives(ctx context.Context, j *river.Job[job]) (bool, error) {
 	return mine, nil
 }
 
-// loop does something again and again, and says when it could not.
+// loop does something at once, and then again and again, and says when it could not. A server that starts has often come back from a
+// crash, so what the crash left behind does not wait; servers that crash sooner than the first tick would never come to it.
 func (w *Worker) loop(ctx context.Context, what string, do func(context.Context) error) {
-	tick := time.NewTicker(jitter(sweepEvery, sweepEvery/4))
+	every := w.reconciler.Timing.Unattended
+	tick := time.NewTicker(jitter(every, every/4))
 	defer tick.Stop()
 	for {
+		if err := do(ctx); err != nil && ctx.Err() == nil && !errors.Is(err, context.Canceled) {
+			w.log.WarnContext(ctx, "something that is done again and again could not be done", "what", what, "error", err)
+		}
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-		}
-		if err := do(ctx); err != nil && ctx.Err() == nil && !errors.Is(err, context.Canceled) {
-			w.log.WarnContext(ctx, "something that is done again and again could not be done", "what", what, "error", err)
 		}
 	}
 }
@@ -204,7 +204,7 @@ func (w *Worker) sweep(ctx context.Context) (found int, err error) {
 			JoinOn("j.state = ? OR j.scheduled_at > now() - ? * interval '1 microsecond'", rivertype.JobStateAvailable, scheduleGrace.Microseconds()).
 			JoinOn("j.scheduled_at <= now() + ? * interval '1 microsecond'", errorPause.Microseconds()).
 			Where("b.live_account_id IS NOT NULL").Where("j.id IS NULL").
-			Where("b.next_at < now() - ? * interval '1 microsecond'", sweepGrace.Microseconds()).
+			Where("b.next_at < now() - ? * interval '1 microsecond'", w.reconciler.Timing.Unattended.Microseconds()).
 			Where("b.lease_until IS NULL OR b.lease_until <= now()").
 			OrderExpr("b.next_at").Limit(sweepBatch).For("NO KEY UPDATE OF b SKIP LOCKED").Scan(ctx, &ids)
 		if err != nil {
