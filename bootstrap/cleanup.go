@@ -193,7 +193,7 @@ func (r *Reconciler) cleanupFailure(ctx context.Context, w *work, err error) (ou
 	e := classed(err)
 	switch {
 	case e.Class == provider.Auth || e.Class == provider.Forbidden:
-		return refused(e.Message), nil
+		return r.refused(e.Message), nil
 	case e.Class == provider.RateLimited:
 		return r.rateLimited(w, e), nil
 	case e.Class.Retryable(), e.Class == provider.SecretUnresolved:

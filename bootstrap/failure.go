@@ -17,8 +17,6 @@ const (
 	maxMessage  = 500
 	maxLogLines = 40
 	maxRef      = 1000
-	// refusedPause is how often to look whether an account whose credentials were refused has been changed.
-	refusedPause = 10 * time.Second
 	// maxRetryAfter bounds what a provider can ask for.
 	maxRetryAfter = 8 * time.Hour
 )
@@ -61,7 +59,7 @@ func (r *Reconciler) failedCall(ctx context.Context, w *work, err error) (outcom
 		if !w.ordered() {
 			return fail(model.CredentialsRejected, e.Message, nil), nil
 		}
-		return refused(e.Message), nil
+		return r.refused(e.Message), nil
 	case provider.RateLimited:
 		return r.rateLimited(w, e), nil
 	default:
@@ -85,9 +83,9 @@ func classed(err error) *provider.Error {
 
 // refused waits until the account takes calls again, because it was updated, or the state's time is up:
 // until then its client answers without asking the provider. Failing at once would lose what was ordered.
-func refused(message string) outcome {
+func (r *Reconciler) refused(message string) outcome {
 	return outcome{kind: waits, pause: pause{
-		d: refusedPause, step: "waiting for the account to be updated", reason: waitsForCredentials, err: printable(message, maxMessage),
+		d: r.Timing.PollMax, step: "waiting for the account to be updated", reason: waitsForCredentials, err: printable(message, maxMessage),
 	}}
 }
 
