@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/uptrace/bun"
 
@@ -15,9 +14,6 @@ import (
 	"better/compute/provider"
 	"better/compute/provideraccount"
 )
-
-// releaseLag is how long one replica may take to give an orphan back before another one tries.
-const releaseLag = time.Minute
 
 // sweepAccounts compares each account that is due with what its provider says it has. Any number of replicas may do so: each account
 // is taken by one of them, and one whose provider hangs delays no other tenant's.
@@ -131,10 +127,11 @@ func (r *Reconciler) unswept(ctx context.Context, account *model.ProviderAccount
 	return nil
 }
 
-// releaseOrphans gives back what a person said, until nothing is due. One whose provider hangs delays no other tenant's.
+// releaseOrphans gives back what a person said, until nothing is due. One whose provider hangs delays no other tenant's. What a replica has taken
+// another one tries once its calls are surely over, and a lease besides.
 func (r *Reconciler) releaseOrphans(ctx context.Context) error {
 	return doAll(ctx, sweepEvery, func(ctx context.Context, busy []string) (*piece, error) {
-		o, err := dueRelease(ctx, r.DB.DB, releaseLag+2*r.Timing.Call, busy)
+		o, err := dueRelease(ctx, r.DB.DB, r.Timing.Lease+2*r.Timing.Call, busy)
 		if err != nil || o == nil {
 			return nil, err
 		}
