@@ -281,11 +281,13 @@ func (s *siege) unmet() (unmet []hit) {
 	return unmet
 }
 
-// forgetFaults has the cloud do well again now and then: what spoils requests that never come would in the end spoil every run.
+// forgetFaults has the cloud do well again now and then: what spoils requests that never come would in the end spoil every run. And it does what the
+// databases of tests have nobody for.
 func (s *siege) forgetFaults() {
 	if time.Since(s.forgot) > 5*time.Second {
 		s.forgot = time.Now()
 		s.cloudCall(http.MethodDelete, "/v1/_faults", "", nil)
+		s.exec("VACUUM bootstraps, provider_accounts, orphans, machine_reservations, river_job")
 	}
 }
 
@@ -301,9 +303,12 @@ func (s *siege) next() strike {
 	return strike{h.point, h.nth, s.ways[h][s.random.IntN(len(s.ways[h]))]}
 }
 
-// aimAt arms strikes until there are so many, and starts a run for each.
+// crowd is how many unfinished runs are enough. With more of them servers would die sooner than any run gets on, and all would end by their time.
+const crowd = 24
+
+// aimAt arms strikes until there are so many, and starts a run for each. It waits where runs pile up.
 func (s *siege) aimAt(n int) {
-	for len(s.armed) < n {
+	for len(s.armed) < n && s.unfinished() < crowd {
 		one := s.next()
 		s.aims++
 		s.armed = append(s.armed, &aim{
@@ -338,7 +343,7 @@ func (s *siege) reap() {
 		}
 		if time.Now().After(a.until) {
 			s.order = append(s.order, h)
-			if s.missed[h]++; s.missed[h] > 4 {
+			if s.missed[h]++; s.missed[h] > 4 && !s.met[h] {
 				s.t.Errorf("%s is never reached for the %dth time", a.point, a.hit)
 			}
 			return true
@@ -371,7 +376,7 @@ func TestBootstraps(t *testing.T) {
 	s := m.siege(append(strikes(m.record(waysFor(kills)...)), strike{"waking.woken", 1, toTheEnd}), float64(bootstraps)/float64(kills))
 	m.beginEachWay()
 	for !s.enough(kills) && !t.Failed() {
-		s.aimAt(6)
+		s.aimAt(4)
 		s.reap()
 		s.raise()
 		s.forgetFaults()

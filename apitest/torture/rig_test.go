@@ -40,9 +40,9 @@ const (
 // timing makes moments of minutes.
 func timing() bootstrap.Timing {
 	return bootstrap.Timing{
-		ClaimVPS: 14 * time.Second, ClaimMetal: 14 * time.Second, Identifying: 15 * time.Second, Preparing: 15 * time.Second,
-		Installing: 12 * time.Second, Installed: 20 * time.Second,
-		Lease: lease, Call: 1500 * time.Millisecond, Deliver: 1500 * time.Millisecond,
+		ClaimVPS: 25 * time.Second, ClaimMetal: 25 * time.Second, Identifying: 20 * time.Second, Preparing: 20 * time.Second,
+		Installing: 20 * time.Second, Installed: 20 * time.Second,
+		Lease: lease, Unattended: 500 * time.Millisecond, Call: 1500 * time.Millisecond, Deliver: 1500 * time.Millisecond,
 		Poll: 50 * time.Millisecond, PollMax: 500 * time.Millisecond, Retry: 100 * time.Millisecond, RetryMax: time.Second,
 		Cleanup: 200 * time.Millisecond, CleanupMax: 2 * time.Second, Uncertain: time.Second, ListMargin: 2 * time.Second,
 		ClockSkew: 5 * time.Minute,
@@ -77,11 +77,16 @@ type rig struct {
 	offer         string
 	armed         int
 	said          atomic.Int64 // orders that a person said what became of
-	turn          atomic.Int64
-	runs          sync.Map // run id: account
-	server        string   // the program
-	dsn           string   // of the database
-	clocks        []string // by how many seconds the replicas are off
+	books         struct {     // the ledger, as far as it was read
+		sync.Mutex
+		read    int64
+		entries []cloud.Entry
+	}
+	turn   atomic.Int64
+	runs   sync.Map // run id: account
+	server string   // the program
+	dsn    string   // of the database
+	clocks []string // by how many seconds the replicas are off
 }
 
 // newRig starts everything. Each of the tenants has a pool and, unless that is changed, two accounts.
@@ -274,14 +279,17 @@ func (r *rig) readCatalogue() {
 	}
 }
 
-// ledger is what the cloud knows, which is the judge.
+// ledger is what the cloud knows, which is the judge. It is only ever added to, so that what was read of it stays.
 func (r *rig) ledger() []cloud.Entry {
 	r.t.Helper()
-	entries, err := cloud.ReadLedger(filepath.Join(r.dir, "cloud"))
+	r.books.Lock()
+	defer r.books.Unlock()
+	more, read, err := cloud.ReadLedgerFrom(filepath.Join(r.dir, "cloud"), r.books.read)
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	return entries
+	r.books.read, r.books.entries = read, append(r.books.entries, more...)
+	return slices.Clip(r.books.entries)
 }
 
 // refusal is an error that the API gave. Message is all of the answer.
@@ -427,7 +435,7 @@ func (r *rig) bootstrapSettings() map[string]any {
 	return map[string]any{
 		"ordersPerHour": r.ordersPerHour, "agentURL": "https://" + r.front, "agentBinaries": programs.Dir(r.t), "trustDomain": "torture.test",
 		"limits": map[string]any{ // as in timing: calls of the API need them too
-			"claimVPS": "14s", "claimMetal": "14s", "identifying": "15s", "preparing": "15s", "installing": "12s", "installed": "20s",
+			"claimVPS": "25s", "claimMetal": "25s", "identifying": "20s", "preparing": "20s", "installing": "20s", "installed": "20s",
 		},
 	}
 }

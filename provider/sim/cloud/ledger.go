@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
 	"time"
@@ -45,15 +46,26 @@ const ledgerFile = "ledger.jsonl"
 // ReadLedger gives the whole lines of the ledger under dir, also while a cloud is writing it. A last line that is torn (the
 // writer died in it, or is in it now) is left out; a broken line before it is an error.
 func ReadLedger(dir string) ([]Entry, error) {
-	data, err := os.ReadFile(filepath.Join(dir, ledgerFile))
+	entries, _, err := ReadLedgerFrom(dir, 0)
+	return entries, err
+}
+
+// ReadLedgerFrom is ReadLedger for who has read so much of it, and says how much that is now.
+func ReadLedgerFrom(dir string, read int64) (entries []Entry, readNow int64, err error) {
+	file, err := os.Open(filepath.Join(dir, ledgerFile))
 	if errors.Is(err, os.ErrNotExist) {
-		return nil, nil
+		return nil, read, nil
 	}
 	if err != nil {
-		return nil, err
+		return nil, read, err
 	}
-	entries, _, err := parseLedger(data)
-	return entries, err
+	defer func() { _ = file.Close() }()
+	data, err := io.ReadAll(io.NewSectionReader(file, read, math.MaxInt64-read))
+	if err != nil {
+		return nil, read, err
+	}
+	entries, size, err := parseLedger(data)
+	return entries, read + size, err
 }
 
 // parseLedger also gives the length of the whole lines.
