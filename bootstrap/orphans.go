@@ -131,7 +131,11 @@ func (s *Service) orphanNow(ctx context.Context, o *orphan) (at sweptAt, key str
 	if err != nil {
 		return at, "", err
 	}
-	if at.Stamp, err = s.Accounts.Stamp(ctx, s.DB.DB, account); err != nil {
+	at.Stamp, err = s.Accounts.Stamp(ctx, s.DB.DB, account)
+	if _, unknown := asProviderError(err); unknown {
+		return at, "", provider.Problem(account.Provider, err)
+	}
+	if err != nil {
 		return at, "", err
 	}
 	client, err := s.Accounts.Open(ctx, account)
@@ -164,6 +168,9 @@ func (s *Service) askRelease(ctx context.Context, tx bun.Tx, at sweptAt, orphanI
 	free, err := s.unowned(ctx, tx, at, []claimedMachine{{OwnedMachine: provider.OwnedMachine{
 		OperationID: deref(o.OperationID), MachineID: o.MachineID,
 	}, Key: key}})
+	if _, unknown := asProviderError(err); unknown {
+		return nil, problem.New(problem.Unavailable, "%s", messageOf(err)).Because(err)
+	}
 	if err != nil {
 		return nil, err
 	}

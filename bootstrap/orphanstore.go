@@ -208,7 +208,8 @@ func (d Deps) unowned(ctx context.Context, idb bun.IDB, s sweptAt, machines []cl
 	return ours, nil
 }
 
-// toldElsewhere reports whether the account that the machine was ordered through is there and shows the project of the order.
+// toldElsewhere reports whether the account that the machine was ordered through is there and shows the project of the order. It may be
+// another tenant's, so an error says nothing of it.
 func (d Deps) toldElsewhere(ctx context.Context, idb bun.IDB, m *unownedMachine) (bool, error) {
 	if m.OrderedThrough == nil {
 		return false, nil
@@ -220,8 +221,14 @@ func (d Deps) toldElsewhere(ctx context.Context, idb bun.IDB, m *unownedMachine)
 	if err != nil {
 		return false, err
 	}
+	if m.OrderStamp == "" {
+		return true, nil
+	}
 	stamp, err := d.Accounts.Stamp(ctx, idb, account)
-	return m.OrderStamp == "" || m.OrderStamp == stamp, err
+	if _, unknown := asProviderError(err); unknown {
+		return false, provider.Errorf(provider.Unavailable, "Whose the machine is cannot be told right now.").Because(err)
+	}
+	return m.OrderStamp == stamp, err
 }
 
 func selectUnowned(ctx context.Context, idb bun.IDB, s sweptAt, machines []claimedMachine) ([]*unownedMachine, error) {

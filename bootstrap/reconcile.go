@@ -171,9 +171,8 @@ func (r *Reconciler) decide(ctx context.Context, w *work) (out outcome, err erro
 	if err != nil {
 		return out, fmt.Errorf("reading the account of a run: %w", err)
 	}
-	if w.stamp, err = r.Accounts.Stamp(ctx, r.DB.DB, w.account); err != nil {
-		return out, err
-	}
+	var unknown error // as which project: no call is made then, and what was ordered counts as in another one
+	w.stamp, unknown = r.Accounts.Stamp(ctx, r.DB.DB, w.account)
 	// What a step concludes from one call may be acted on in the next: none may go to another project than the first.
 	ctx = provideraccount.AtStamp(ctx, w.stamp)
 	w.manifest, _ = r.Accounts.Manifest(w.account.Provider)
@@ -184,6 +183,9 @@ func (r *Reconciler) decide(ctx context.Context, w *work) (out outcome, err erro
 		if w.overdue() {
 			return w.expired(), nil
 		}
+	}
+	if unknown != nil {
+		return r.failedCall(ctx, w, unknown)
 	}
 	release, err := r.steps.Try(slots.Key{Level: perAccount, Name: w.AccountID}, slots.Key{Level: perTenant, Name: w.TenantID})
 	if err != nil { // another step has to end first

@@ -36,7 +36,7 @@ func (r *Reconciler) sweepAccount(ctx context.Context, account *model.ProviderAc
 	}
 	var err error
 	if at.Stamp, err = r.Accounts.Stamp(ctx, r.DB.DB, account); err != nil {
-		return err
+		return r.unswept(ctx, account, err)
 	}
 	manifest, _ := r.Accounts.Manifest(account.Provider)
 	at.Lag = manifest.ListLag + r.Timing.ListMargin
@@ -45,7 +45,7 @@ func (r *Reconciler) sweepAccount(ctx context.Context, account *model.ProviderAc
 		return r.unswept(ctx, account, err)
 	}
 	r.fault("sweeping.surveyed")
-	return r.DB.RunInTx(ctx, func(ctx context.Context, tx bun.Tx) error {
+	err = r.DB.RunInTx(ctx, func(ctx context.Context, tx bun.Tx) error {
 		ordered, err := orderedOf(ctx, tx, account, seen.unmarked)
 		if err != nil {
 			return err
@@ -65,6 +65,10 @@ func (r *Reconciler) sweepAccount(ctx context.Context, account *model.ProviderAc
 		r.fault("sweeping.kept")
 		return nil
 	})
+	if _, unknown := asProviderError(err); unknown {
+		return r.unswept(ctx, account, err)
+	}
+	return err
 }
 
 // surveyed is what a provider says that an account has: the machines that carry an operation, those that carry none, and the ids of all.
@@ -149,12 +153,14 @@ func (r *Reconciler) releaseOrphan(ctx context.Context, o *orphan) error {
 		return fmt.Errorf("reading the account of an orphan: %w", err)
 	}
 	stamp, err := r.Accounts.Stamp(ctx, r.DB.DB, account)
-	if err != nil {
+	_, unknown := asProviderError(err)
+	switch {
+	case unknown:
+	case err != nil:
 		return err
-	}
-	if o.seenAs(stamp) {
+	case o.seenAs(stamp):
 		err = r.giveOrphanBack(provideraccount.AtStamp(ctx, stamp), account, o)
-	} else {
+	default:
 		err = errElsewhere
 	}
 	r.fault("releasing.released")

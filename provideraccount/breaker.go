@@ -43,7 +43,7 @@ func (b *breaker) admit(ctx context.Context, a *model.ProviderAccount) (stamp st
 
 // ask is admit for who must change nothing: refused is another stamp of the account that was refused, empty where none was.
 func (b *breaker) ask(ctx context.Context, a *model.ProviderAccount) (stamp, refused string, err error) {
-	stamp, err = b.stamps.of(ctx, b.db.DB, a)
+	stamp, err = b.stamps.of(ctx, b.db.DB, a, resolved{})
 	if err != nil {
 		return "", "", unreadable(err)
 	}
@@ -60,6 +60,9 @@ func (b *breaker) ask(ctx context.Context, a *model.ProviderAccount) (stamp, ref
 
 // unreadable is a call that was not made, since it may be one that must not be.
 func unreadable(err error) error {
+	if _, ok := errors.AsType[*provider.Error](err); ok {
+		return err // it names what of the account's cannot be read
+	}
 	return provider.Errorf(provider.Unavailable, "Whether the account may be used cannot be told now.").Because(postgres.Translate(err))
 }
 

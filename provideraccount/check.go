@@ -36,10 +36,14 @@ func (s *Service) Check(ctx context.Context, in model.CheckProviderAccountInput)
 		return nil, err
 	}
 	stamp, err := s.Stamp(ctx, s.db.DB, account)
-	if err != nil {
+	_, unknown := errors.AsType[*provider.Error](err)
+	if err != nil && !unknown {
 		return nil, err
 	}
-	answer := s.check(ctx, account, stamp)
+	answer := err
+	if !unknown {
+		answer = s.check(ctx, account, stamp)
+	}
 	s.reach("checking.answered")
 	result, err := checkResult(account.Provider, answer)
 	if err != nil {

@@ -96,7 +96,7 @@ func (c *clients) open(ctx context.Context, a *model.ProviderAccount) (provider.
 			if err != nil {
 				return "", err
 			}
-			if err := c.stamps.keeps(ctx, c.db.DB, a); err != nil {
+			if err := c.stamps.keeps(ctx, c.db.DB, a, resolved{reference, value}); err != nil {
 				return "", err
 			}
 			return value.Reveal(), nil

@@ -53,13 +53,13 @@ func TestStamp(t *testing.T) {
 	if again := stamp(a); again == first {
 		t.Error("a new value of the secret keeps the stamp")
 	}
-	if err := b.clients.stamps.keeps(AtStamp(t.Context(), stamp(a)), b.db.DB, a); err != nil {
+	if err := b.clients.stamps.keeps(AtStamp(t.Context(), stamp(a)), b.db.DB, a, resolved{}); err != nil {
 		t.Errorf("a call at the present stamp: %v", err)
 	}
-	if err := b.clients.stamps.keeps(AtStamp(t.Context(), first), b.db.DB, a); provider.ClassOf(err) != provider.Unavailable || err == nil {
+	if err := b.clients.stamps.keeps(AtStamp(t.Context(), first), b.db.DB, a, resolved{}); provider.ClassOf(err) != provider.Unavailable || err == nil {
 		t.Errorf("a call at a stamp of before: %v", err)
 	}
-	if err := b.clients.stamps.keeps(t.Context(), b.db.DB, a); err != nil {
+	if err := b.clients.stamps.keeps(t.Context(), b.db.DB, a, resolved{}); err != nil {
 		t.Errorf("a call that asks for no stamp: %v", err)
 	}
 }
@@ -78,7 +78,7 @@ func TestStampOfVariables(t *testing.T) {
 		})}
 		return func(config string) string {
 			t.Helper()
-			stamp, err := s.of(t.Context(), db.DB, &model.ProviderAccount{TenantID: "t1", Version: 1, Config: model.JSON(config)})
+			stamp, err := s.of(t.Context(), db.DB, &model.ProviderAccount{TenantID: "t1", Version: 1, Config: model.JSON(config)}, resolved{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -105,9 +105,9 @@ func TestStampOfVariables(t *testing.T) {
 
 func TestReferences(t *testing.T) {
 	t.Parallel()
-	stored, variables := references(model.JSON(`{"a":"secret://one","b":[{"c":"secret://two"},"env://X"],"d":"vault://p#f","e":"secret://","n":1,"z":null}`))
+	stored, elsewhere := references(model.JSON(`{"a":"secret://one","b":[{"c":"secret://two"},"env://X"],"d":"vault://p#f","e":"secret://","n":1,"z":null}`))
 	slices.Sort(stored)
-	if !slices.Equal(stored, []string{"one", "two"}) || !slices.Equal(variables, []string{"env://X"}) {
-		t.Errorf("references = %v, %v", stored, variables)
+	if !slices.Equal(stored, []string{"one", "two"}) || !slices.Equal(elsewhere, []string{"env://X", "vault://p#f"}) {
+		t.Errorf("references = %v, %v", stored, elsewhere)
 	}
 }

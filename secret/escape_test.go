@@ -5,64 +5,20 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
-	"net/http/httptest"
 	"net/url"
-	"os"
 	"path"
-	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 
 	"better/compute/internal/postgres/pgtest"
-	"better/compute/secret/vault"
+	"better/compute/secret/vault/vaulttest"
 )
 
 var (
 	references    = flag.Int("references", 5_000, "how many references try to leave their tenant's prefix in the vault")
 	referenceSeed = flag.Uint64("reference-seed", 0, "repeats a run")
 )
-
-// recorder is a vault that has nothing, and keeps what it was asked.
-type recorder struct {
-	mu       sync.Mutex
-	requests []*http.Request
-}
-
-func (r *recorder) ServeHTTP(w http.ResponseWriter, req *http.Request) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.requests = append(r.requests, req.Clone(req.Context()))
-	http.Error(w, `{"errors":[]}`, http.StatusNotFound)
-}
-
-func (r *recorder) taken() []*http.Request {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	taken := r.requests
-	r.requests = nil
-	return taken
-}
-
-// client asks the recorder.
-func (r *recorder) client(t *testing.T) *vault.Client {
-	t.Helper()
-	far := httptest.NewServer(r)
-	t.Cleanup(far.Close)
-	token := filepath.Join(t.TempDir(), "token")
-	if err := os.WriteFile(token, []byte("token"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	client, err := vault.New(vault.Options{
-		Address: far.URL, Namespace: "operators", Engine: vault.KV2, Mount: "secret", Path: "compute", Login: vault.Login{TokenFile: token},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(client.Close)
-	return client
-}
 
 // tricks are what paths have been escaped with.
 func tricks() []string {
@@ -101,7 +57,7 @@ func isInside(req *http.Request, prefix string) bool {
 		}
 		p = decoded
 	}
-	return req.Method == http.MethodGet && req.Header.Get("X-Vault-Namespace") == "operators"
+	return req.Method == http.MethodGet && req.Header.Get("X-Vault-Namespace") == vaulttest.Namespace
 }
 
 // No reference that a tenant could write makes the server ask the vault for something outside of the tenant's prefix.
@@ -112,8 +68,8 @@ func TestNoReferenceLeavesItsTenant(t *testing.T) {
 		seed = rand.Uint64()
 	}
 	r := rand.New(rand.NewPCG(seed, 0))
-	asked := new(recorder)
-	service := New(Deps{DB: pgtest.New(t), Vault: asked.client(t)})
+	asked := vaulttest.New(t)
+	service := New(Deps{DB: pgtest.New(t), Vault: asked.Client(t)})
 	tenants := []string{"acme", "other", "..", ".", "a.b", "a:b", "...", "A"}
 	requests, outside := 0, 0
 	for range *references {
@@ -121,7 +77,7 @@ func TestNoReferenceLeavesItsTenant(t *testing.T) {
 		if _, err := service.Resolve(t.Context(), tenant, reference); err == nil {
 			t.Fatalf("%q of %q gave something", reference, tenant)
 		}
-		for _, req := range asked.taken() {
+		for _, req := range asked.Taken() {
 			requests++
 			if !isInside(req, "/v1/secret/data/compute/"+tenant+"/") {
 				outside++

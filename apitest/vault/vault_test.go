@@ -19,6 +19,7 @@ import (
 
 	"better/compute/apitest/harness"
 	"better/compute/secret/vault"
+	"better/compute/secret/vault/vaulttest"
 )
 
 var programs = &harness.Build{Module: "apitest/vault/server", Packages: []string{"."}}
@@ -209,4 +210,28 @@ func TestAVaultThatIsAway(t *testing.T) {
 	away("sealed")
 	s.Kill()
 	away("gone")
+}
+
+// What other tests have in the place of a vault answers reads as this one does.
+func TestTheVaultOfOtherTestsIsLikeThisOne(t *testing.T) {
+	t.Parallel()
+	s, fake := start(t), vaulttest.New(t)
+	s.call(t, http.MethodPost, "secret/data/compute/acme/a", map[string]any{"data": map[string]any{"token": "first"}})
+	fake.Put("acme/a", "first")
+	s.call(t, http.MethodPost, "secret/data/compute/acme/a", map[string]any{"data": map[string]any{"token": canary}})
+	fake.Put("acme/a", canary)
+	whole := s.client(t, vault.Options{Engine: vault.KV2, Mount: "secret", Login: s.appRole(t)})
+	for _, c := range []*vault.Client{whole, fake.Client(t)} {
+		want(t, c, "acme", "a", "token", canary, nil)
+		want(t, c, "acme", "a", "absent", "", vault.ErrAbsent)
+		want(t, c, "acme", "none", "token", "", vault.ErrAbsent)
+		want(t, c, "other", "a", "token", "", vault.ErrAbsent)
+	}
+	s.call(t, http.MethodPut, "sys/seal", nil)
+	fake.SetAway(true)
+	_, sealed := whole.Read(t.Context(), "acme", "a", "token")
+	_, away := fake.Client(t).Read(t.Context(), "acme", "a", "token")
+	if sealed == nil || away == nil || sealed.Error() != away.Error() {
+		t.Errorf("sealed: %v; away: %v", sealed, away)
+	}
 }

@@ -51,6 +51,7 @@ var may = map[string][]string{
 	"provider/vendor":       {"provider", "internal/guard"},
 	"provider/awsec2":       {"model", "provider", "provider/ssh", "provider/vendor", "internal/guard"},
 	"provider/hetznercloud": {"model", "provider", "provider/ssh", "provider/vendor", "internal/guard"},
+	"provider/hetznerrobot": {"model", "provider", "provider/ssh", "provider/vendor", "internal/guard"},
 	"provider/ironic":       {"model", "provider", "provider/ssh", "provider/vendor", "internal/guard"},
 	"provider/libvirt":      {"model", "provider", "provider/ssh", "internal/guard"},
 	"provider/linode":       {"model", "provider", "provider/ssh", "provider/vendor", "internal/guard"},
@@ -65,13 +66,14 @@ var may = map[string][]string{
 
 	// The nouns. A secret that cannot be read is an error class of provider's, since it ends a provider call; and provider says
 	// what a reference looks like, since manifests judge them.
-	"apitoken":        {"model", "authz", "audit", "internal/..."},
-	"secret":          {"model", "authz", "audit", "provider", "secret/vault", "internal/..."},
-	"secret/vault":    {"internal/guard"},
-	"provideraccount": {"model", "authz", "audit", "provider", "secret", "internal/..."},
-	"pool":            {"model", "authz", "audit", "provideraccount", "internal/..."},
-	"host":            {"model", "authz", "audit", "internal/..."},
-	"bootstrap":       {"model", "authz", "audit", "provider", "provideraccount", "pool", "host", "internal/..."},
+	"apitoken":               {"model", "authz", "audit", "internal/..."},
+	"secret":                 {"model", "authz", "audit", "provider", "secret/vault", "internal/..."},
+	"secret/vault":           {"internal/guard"},
+	"secret/vault/vaulttest": {"secret/vault"},
+	"provideraccount":        {"model", "authz", "audit", "provider", "secret", "internal/..."},
+	"pool":                   {"model", "authz", "audit", "provideraccount", "internal/..."},
+	"host":                   {"model", "authz", "audit", "internal/..."},
+	"bootstrap":              {"model", "authz", "audit", "provider", "provideraccount", "pool", "host", "internal/..."},
 
 	// Who calls.
 	"identity": {"authz", "apitoken", "internal/problem"},
@@ -128,7 +130,7 @@ var outside = map[string][]string{
 var onlyStandard = []string{"agent", "cmd/bcd", "migrations", "model", "internal/id", "internal/problem", "internal/strictjson"}
 
 // servesTests lists the packages whose code is there for tests.
-var servesTests = []string{"apitest/...", "docs", "graph/schematest", "internal/archtest", "internal/postgres/pgtest", "provider/providertest"}
+var servesTests = []string{"apitest/...", "docs", "graph/schematest", "internal/archtest", "internal/postgres/pgtest", "provider/providertest", "secret/vault/vaulttest"}
 
 type listed struct {
 	ImportPath string
