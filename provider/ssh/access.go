@@ -56,19 +56,25 @@ func (a *Access) Fingerprint() string { return ssh.FingerprintSHA256(a.pin) }
 
 // UserData is the cloud-config with which cloud-init, before sshd starts, gives the machine its host key and lets root in.
 func (a *Access) UserData() (string, error) {
-	block, err := ssh.MarshalPrivateKey(a.host, "")
+	private, public, err := a.hostKey()
 	if err != nil {
-		return "", fmt.Errorf("encoding a host key: %w", err)
+		return "", err
 	}
 	config, err := json.Marshal(map[string]any{ // which is YAML too
 		"disable_root": false, "ssh_pwauth": false, "ssh_authorized_keys": []string{a.AuthorizedKey()},
 		"ssh_deletekeys": true,
-		"ssh_keys": map[string]string{
-			"ed25519_private": string(pem.EncodeToMemory(block)),
-			"ed25519_public":  strings.TrimSpace(string(ssh.MarshalAuthorizedKey(a.pin))),
-		},
+		"ssh_keys":       map[string]string{"ed25519_private": private, "ed25519_public": public},
 	})
 	return "#cloud-config\n" + string(config) + "\n", err
+}
+
+// hostKey gives both halves of the host key as sshd keeps them.
+func (a *Access) hostKey() (private, public string, err error) {
+	block, err := ssh.MarshalPrivateKey(a.host, "")
+	if err != nil {
+		return "", "", fmt.Errorf("encoding a host key: %w", err)
+	}
+	return string(pem.EncodeToMemory(block)), strings.TrimSpace(string(ssh.MarshalAuthorizedKey(a.pin))), nil
 }
 
 // Machine is a machine that another driver reaches over SSH.
@@ -77,7 +83,7 @@ type Machine struct {
 	Address string
 	// User is root when empty.
 	User string
-	// Fingerprint is of the host key that the machine must show.
+	// Fingerprint is of the host key that the machine must show: "SHA256:...", or "MD5:aa:bb..." where the vendor tells no other.
 	Fingerprint string
 	// PrivateKey is the reference to the key to log in with.
 	PrivateKey string
@@ -86,6 +92,10 @@ type Machine struct {
 
 // On opens a client for the one machine, which installs as this driver does on its own. The account is the other driver's.
 func (d *Driver) On(ctx context.Context, account provider.Account, m Machine) (provider.Bootstrapper, error) {
+	return d.on(ctx, account, m)
+}
+
+func (d *Driver) on(ctx context.Context, account provider.Account, m Machine) (*client, error) {
 	one := map[string]any{"id": m.ID, "address": m.Address, "hostFingerprint": m.Fingerprint, "privateKey": m.PrivateKey, "kind": m.Kind, "user": m.User}
 	config, err := json.Marshal(map[string]any{"machines": []any{one}})
 	if err != nil {
@@ -96,9 +106,9 @@ func (d *Driver) On(ctx context.Context, account provider.Account, m Machine) (p
 	if err != nil {
 		return nil, err
 	}
-	b, ok := c.(provider.Bootstrapper)
+	made, ok := c.(*client)
 	if !ok {
 		return nil, provider.Errorf(provider.Unsupported, "Nothing is installed over SSH.")
 	}
-	return b, nil
+	return made, nil
 }

@@ -45,6 +45,22 @@ func TestAccess(t *testing.T) {
 	}
 }
 
+// TestMark: a vendor takes a mark for a key, and knows the marks of two texts apart.
+func TestMark(t *testing.T) {
+	t.Parallel()
+	line, print := ssh.Mark("bcd-1")
+	key, _, _, _, err := cryptossh.ParseAuthorizedKey([]byte(line))
+	if err != nil || key.Type() != cryptossh.KeyAlgoED25519 || cryptossh.FingerprintLegacyMD5(key) != print {
+		t.Errorf("%q is no key with the fingerprint %s: %v", line, print, err)
+	}
+	if again, _ := ssh.Mark("bcd-1"); again != line {
+		t.Error("a mark is not always the same")
+	}
+	if other, _ := ssh.Mark("bcd-2"); other == line {
+		t.Error("two texts have one mark")
+	}
+}
+
 // TestOn reaches a machine as another driver does.
 func TestOn(t *testing.T) {
 	t.Parallel()

@@ -91,6 +91,9 @@ var errOtherHostKey = errors.New("not the pinned host key")
 
 func (k *hostKey) check(_ string, _ net.Addr, key ssh.PublicKey) error {
 	k.checked, k.got = true, ssh.FingerprintSHA256(key)
+	if strings.HasPrefix(k.want, legacyPrefix) {
+		k.got = legacyPrefix + ssh.FingerprintLegacyMD5(key)
+	}
 	if k.got != k.want {
 		return errOtherHostKey
 	}
