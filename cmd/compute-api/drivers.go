@@ -8,6 +8,7 @@ import (
 	"better/compute/provider/awsec2"
 	"better/compute/provider/digitalocean"
 	"better/compute/provider/hetznercloud"
+	"better/compute/provider/hetznerrobot"
 	"better/compute/provider/ironic"
 	"better/compute/provider/lambda"
 	"better/compute/provider/latitude"
@@ -35,6 +36,9 @@ func drivers() map[string]func(providerEntry) (provider.Driver, error) {
 		},
 		"hetzner-cloud": func(e providerEntry) (provider.Driver, error) {
 			return hetznercloud.New(hetznercloud.Options{Endpoint: e.Endpoint, Networks: e.networks()}), nil
+		},
+		"hetzner-robot": func(e providerEntry) (provider.Driver, error) {
+			return hetznerrobot.New(hetznerrobot.Options{Endpoint: e.Endpoint, Networks: e.networks()}), nil
 		},
 		"ironic": func(e providerEntry) (provider.Driver, error) {
 			if e.Endpoint == "" {
