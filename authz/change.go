@@ -13,6 +13,8 @@ type policyChange struct {
 	about []string // names of objects
 	// lacks finds what keeps the caller from it; nil when nothing does.
 	lacks func(ctx context.Context, idb bun.IDB, held []bindingsOf) (*shortfall, error)
+	// admit refuses what takes too long to find out under the lock; nil when there is no such thing.
+	admit func(ctx context.Context) error
 	// write makes it, with its audit row, and reports whether there was anything to change.
 	write func(ctx context.Context, tx bun.Tx, actor Actor) (changed bool, err error)
 }
@@ -32,6 +34,9 @@ func (d *Decider) change(ctx context.Context, c policyChange) (changed bool, err
 	}
 	ctx = acrossTenants(ctx)
 	lack, err := c.lacks(ctx, d.db.DB, held)
+	if err == nil && lack == nil && c.admit != nil {
+		err = c.admit(ctx)
+	}
 	if err == nil && lack == nil {
 		changed, lack, err = d.changeUnderLock(ctx, actor, c)
 	}

@@ -10,7 +10,7 @@ import (
 
 // GrantRole makes the binding, for a caller who holds compute:iam:manage and, unless the binding denies, every permission of the role, on
 // the object and all below it, and for a tenant's own service compute:iam:manage on that tenant too: the others would else decide
-// whom its administrators may make tokens for. INVALID_STATE when the subject has maxBindings on items of the tenant, INVALID_INPUT (which for a role that is not there lists those that are: any caller may read
+// whom its administrators may make tokens for. INVALID_STATE when the subject has maxBindings on items of the tenant, or its groups maxGroupBindings, INVALID_INPUT (which for a role that is not there lists those that are: any caller may read
 // them), UNAUTHENTICATED, FORBIDDEN or UNAVAILABLE. Idempotent.
 //
 // An account or pool that does not exist is decided on the fleet, so that a refusal tells nothing about existence. A binding
@@ -56,6 +56,9 @@ func newBinding(subject, role, object string, effect *model.BindingEffect) model
 // not in the cache reads all that a subject has, so that they could else make every one of its calls slow, in other tenants too.
 const maxBindings = 200
 
+// maxGroupBindings is how many they may make for all groups together, since a decision reads those of each group that its caller is in.
+const maxGroupBindings = 1_000
+
 // bindingChange is what GrantRole and RevokeRole have in common.
 type bindingChange struct {
 	binding model.RoleBinding
@@ -73,6 +76,12 @@ func (d *Decider) changeBinding(ctx context.Context, c bindingChange) (changed b
 				return nil, err
 			}
 			return d.lacksForBinding(ctx, idb, held, at, c)
+		},
+		admit: func(ctx context.Context) error {
+			if c.action != grantAction {
+				return nil
+			}
+			return checkGroups(ctx, d.db.DB, c.binding, at.named)
 		},
 		write: func(ctx context.Context, tx bun.Tx, actor Actor) (bool, error) {
 			if c.action == grantAction { // the role may be gone by now

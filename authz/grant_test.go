@@ -436,3 +436,40 @@ func TestBindingsOfASubjectInATenantAreBounded(t *testing.T) {
 		t.Errorf("after one was revoked: %v", err)
 	}
 }
+
+// A decision reads what each group of its caller is bound to, so that many groups with few bindings each are as dear as one subject with many.
+func TestBindingsOfGroupsInATenantAreBounded(t *testing.T) {
+	t.Parallel()
+	b := setup(t, allow("user:a", "tenant-admin", "compute-tenant/a"), allow("user:b", "tenant-admin", "compute-tenant/b"))
+	b.withItems(t)
+	b.exec(t, "INSERT INTO pools (id, tenant_id, name, class, agent) SELECT 'pool_' || n, 'a', 'p' || n, 'vps', 'none' FROM generate_series(1, 20) n")
+	b.exec(t, `INSERT INTO role_bindings (subject, role, object, effect) SELECT 'group:g' || g, 'provider-viewer', 'compute-pool/pool_' || n, 'deny'
+		FROM generate_series(1, ?) g, generate_series(1, 20) n LIMIT ?`, maxGroupBindings/20, maxGroupBindings-1)
+	grant := func(caller string, binding model.RoleBinding) error {
+		_, err := b.d.GrantRole(as(t.Context(), caller), grantInput(binding))
+		return err
+	}
+	last := allow("group:last", "provider-viewer", "compute-provider-account/"+account1)
+	for range 2 { // the second time nothing is added
+		if err := grant("user:a", last); err != nil {
+			t.Fatal(err)
+		}
+	}
+	before := b.bindings(t)
+	wantCode(t, grant("user:a", deny("group:more", "provider-viewer", "compute-pool/"+pool1)), problem.InvalidState)
+	wantCode(t, grant("user:b", deny("group:more", "provider-viewer", "compute-pool/"+pool1)), problem.Forbidden)
+	if !cmp.Equal(before, b.bindings(t)) {
+		t.Error("a refused grant changed bindings")
+	}
+	for caller, binding := range map[string]model.RoleBinding{
+		"user:a": deny("group:more", "tenant-admin", "compute-tenant/a"),
+		"user:b": allow("group:more", "provider-viewer", "compute-provider-account/"+account2),
+	} {
+		if err := grant(caller, binding); err != nil {
+			t.Errorf("%s on %s: %v", caller, binding.Object, err)
+		}
+	}
+	if err := grant("user:a", deny("user:victim", "provider-viewer", "compute-pool/"+pool1)); err != nil {
+		t.Errorf("no group: %v", err)
+	}
+}

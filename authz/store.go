@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/uptrace/bun"
 
@@ -207,6 +208,25 @@ func checkBindings(ctx context.Context, tx bun.Tx, subject Subject, on Object) e
 	}
 	if n > maxBindings {
 		return problem.New(problem.InvalidState, "The subject has %d bindings on items of this tenant already; revoke one first, or bind it, or a group, on the tenant.", maxBindings)
+	}
+	return nil
+}
+
+// checkGroups refuses a binding that is one more than maxGroupBindings of groups on items of the object's tenant. Changes that are made at
+// the same moment do not see each other, so there may be a few more.
+func checkGroups(ctx context.Context, idb bun.IDB, b model.RoleBinding, on Object) error {
+	tenantID := on.TenantID()
+	if tenantID == "" || tableOf(on.kind) == "" || !strings.HasPrefix(b.Subject, groupPrefix) {
+		return nil
+	}
+	n, err := bindingsOn(idb, Tenant(tenantID)).Model((*model.RoleBinding)(nil)).Where("starts_with(subject, ?)", groupPrefix).
+		Where("object <> ?", Tenant(tenantID).String()).
+		Where("(subject, role, object, effect) <> (?, ?, ?, ?)", b.Subject, b.Role, b.Object, string(b.Effect)).Count(ctx)
+	if err != nil {
+		return postgres.Translate(fmt.Errorf("counting role bindings of groups: %w", err))
+	}
+	if n >= maxGroupBindings {
+		return problem.New(problem.InvalidState, "Groups have %d bindings on items of this tenant already; revoke one first, or bind a group on the tenant.", maxGroupBindings)
 	}
 	return nil
 }
