@@ -109,7 +109,7 @@ func (d *Driver) Open(_ context.Context, account provider.Account) (provider.Cli
 		driver: d, account: account, config: c,
 		vendor: vendor.New(vendor.Options{
 			Name: vendorName, Origins: []string{origin}, Networks: d.options.Networks, Timeout: d.options.Timeout,
-			Rate: vendor.Rate{PerSecond: 500.0 / 3600, Burst: 200}, Code: codeOf, Codes: codes,
+			Rate: vendor.Rate{PerSecond: 0.3, Burst: 200}, Code: codeOf, Codes: codes,
 		}),
 	}, nil
 }

@@ -282,8 +282,8 @@ func TestMutants(t *testing.T) {
 
 func TestOrdersGoOutOnce(t *testing.T) {
 	t.Parallel()
-	client := func(url string) provider.Client {
-		return open(driver(url, 300*time.Millisecond, nil), plainConfig, "", secret)
+	client := func(url string) provider.Client { // four calls go before the order, each of which has to be in time
+		return open(driver(url, 2*time.Second, nil), plainConfig, "", secret)
 	}
 	providertest.SentOnce(t, isOrder, offerID, newFake(), client)
 	f := newFake()
