@@ -32,7 +32,7 @@ const (
 
 	// However many tokens come, and whatever keys they name, the issuer is asked at most this often by one replica.
 	fetchEvery = 5 * time.Second
-	// A key that the issuer did not have is not asked for again for so long.
+	// A key that the issuer did not have, or that had not signed the token, is not asked for again for so long.
 	missFor     = 30 * time.Second
 	missedKeys  = 1_000
 	refreshKeys = 5 * time.Minute // so that a key that was taken away does not count for long
@@ -113,21 +113,22 @@ func (k *keySet) age() time.Duration {
 	return k.now().Sub(k.fetched)
 }
 
-// verify gives the payload of a token that one of the keys signed, and that key. BadSignature, UnknownKey or UNAVAILABLE.
+// verify gives the payload of a token that one of the keys signed, and that key. BadSignature, UnknownKey or UNAVAILABLE. The issuer is asked
+// for both of these once more, as some give a new key the name of the old one.
 func (k *keySet) verify(ctx context.Context, signed *jose.JSONWebSignature, header jose.Header) ([]byte, *publicKey, error) {
 	payload, key, err := k.try(signed, header)
-	if !errors.Is(err, UnknownKey) {
-		return payload, key, err
+	if err == nil {
+		return payload, key, nil
 	}
 	wait := k.fetchFor(ctx, header.KeyID)
 	if wait == nil {
-		return nil, nil, UnknownKey
+		return nil, nil, err
 	}
 	if err := await(ctx, wait); err != nil {
 		return nil, nil, err
 	}
 	payload, key, err = k.try(signed, header)
-	if errors.Is(err, UnknownKey) {
+	if err != nil {
 		k.missed.Add(header.KeyID, k.now())
 	}
 	return payload, key, err
@@ -155,7 +156,7 @@ func (k *keySet) try(signed *jose.JSONWebSignature, header jose.Header) ([]byte,
 	return nil, nil, err
 }
 
-// fetchFor begins a fetch because of a key that is not known, or joins the one that is under way; nil when it is too early for that.
+// fetchFor begins a fetch because of a key that is not known, or is another now, or joins the one that is under way; nil when it is too early for that.
 func (k *keySet) fetchFor(ctx context.Context, keyID string) chan struct{} {
 	if at, missed := k.missed.Get(keyID); missed && k.now().Sub(at) < missFor {
 		return nil

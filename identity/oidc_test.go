@@ -455,6 +455,29 @@ func TestRotation(t *testing.T) {
 	v.want(t, "the new one", newToken, nil)
 }
 
+// Some issuers give a new key the name of the old one. The first token that it signed makes the server look, and ends the old one; forgeries of
+// that name make it look no more often than an unknown name does.
+func TestRotationUnderOneName(t *testing.T) {
+	t.Parallel()
+	old, new, forger := newPair(t, "k", jose.ES256), newPair(t, "k", jose.ES256), newPair(t, "k", jose.ES256)
+	i := newIssuer(t, old.public)
+	v := newVerifier(t, i.URL)
+	oldToken := old.sign(t, i.claims(nil), nil)
+	v.want(t, "the old key", oldToken, nil)
+	v.pass(fetchEvery)
+	i.publish(new.public)
+	v.want(t, "the new key", new.sign(t, i.claims(nil), nil), nil)
+	v.want(t, "the old one", oldToken, BadSignature)
+	before := i.keysAsked.Load()
+	for range 6 {
+		v.pass(fetchEvery)
+		v.want(t, "a forgery", forger.sign(t, i.claims(nil), nil), BadSignature)
+	}
+	if n := i.keysAsked.Load() - before; n != 1 {
+		t.Errorf("the keys were asked for %d times in 30 seconds because of forgeries", n)
+	}
+}
+
 // Who came with a token is told that its key is gone, also when nobody else comes, and also after the key was taken for the same for a while.
 func TestACallerHearsThatTheirKeyIsGone(t *testing.T) {
 	t.Parallel()
