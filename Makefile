@@ -154,6 +154,18 @@ torture-database: ## Stop the database hard while clients write: CRASHES=10
 torture-upgrade: ## Upgrade two servers that are written to, from FROM= a commit: that before the newest migration
 	FROM=$(or $(FROM),$(shell git log -1 --format=%h~1 -- migrations)) go test ./apitest/torture -run '^TestUpgrade$$' -count 1 -v -timeout 60m
 
+.PHONY: torture-states
+torture-states: ## Let the time of each state of a run go by, and cancel in each, twice and during each call
+	go test ./bootstrap -run '^Test(EveryStateEndsInItsReason|CancelDuringEveryCall|CancelInEveryState)$$' -count 1 -v -timeout 10m
+
+.PHONY: torture-hosts
+torture-hosts: ## Reboot, cut off, fill up and misdate machines amid their runs
+	go test ./apitest/e2e -run '^TestTroubleMidway$$' -count 1 -v -timeout 10m
+
+.PHONY: torture-requests
+torture-requests: ## Look for FUZZTIME for a certificate request of which more than the key is taken
+	go test ./internal/pki -run '^$$' -fuzz '^FuzzParseCSR$$' -fuzztime $(FUZZTIME)
+
 .PHONY: torture-planted
 torture-planted: ## Plant bugs, one at a time, and see which test finds each: PLANTED= a part of a name
 	PLANTED="$(or $(PLANTED),all)" go test ./apitest/torture -run '^TestPlanted$$' -count 1 -v -timeout 60m

@@ -1,9 +1,11 @@
 package bootstrap
 
 import (
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"better/compute/apitest/harness"
 	"better/compute/model"
 	"better/compute/provider"
 )
@@ -78,6 +80,8 @@ func (b *bench) pass(runID string, d time.Duration) {
 func TestEveryStateEndsInItsReason(t *testing.T) {
 	t.Parallel()
 	const margin = time.Minute // for the time that the test itself takes
+	var ended atomic.Int32
+	t.Cleanup(func() { harness.Report(t, t.Name(), 0, "states=%d ended-in-their-reason=%d", len(stays), ended.Load()) })
 	eachState(t, func(t *testing.T, state model.BootstrapStatus, s stay) {
 		t.Helper()
 		b := setup(t, model.ClaimToken)
@@ -105,12 +109,15 @@ func TestEveryStateEndsInItsReason(t *testing.T) {
 		b.cloud.change(func() { b.cloud.delivered = true })
 		equal(t, "cleanup", b.driveToEnd(runID).Cleanup, model.CleanupReleased)
 		equal(t, "leaked", b.cloud.leaked(nil), 0)
+		ended.Add(1)
 	})
 }
 
 // A run that is cancelled during a call, or just before its time is up, ends cancelled and gives back what it ordered.
 func TestCancelDuringEveryCall(t *testing.T) {
 	t.Parallel()
+	var cancelled, leaked atomic.Int32
+	t.Cleanup(func() { harness.Report(t, t.Name(), 0, "cancelled=%d leaked=%d", cancelled.Load(), leaked.Load()) })
 	eachState(t, func(t *testing.T, state model.BootstrapStatus, s stay) {
 		t.Helper()
 		ends := func(name string, cancel func(b *bench, runID string)) {
@@ -120,6 +127,8 @@ func TestCancelDuringEveryCall(t *testing.T) {
 				runID := b.start(b.offer("k"))
 				cancel(b, runID)
 				r := b.driveToEnd(runID)
+				cancelled.Add(1)
+				leaked.Add(int32(b.cloud.leaked(nil)))
 				equal(t, "reason", r.Failure.Reason, model.Cancelled)
 				equal(t, "leaked", b.cloud.leaked(nil), 0)
 				equal(t, "machines given back", b.cloud.released, b.cloud.orders)

@@ -139,10 +139,17 @@ func TestTroubleMidway(t *testing.T) {
 			tr.amid(alice, hosts[i], run{ID: runs[i]})
 		}
 	}
+	joined, right := 0, 0
 	for i, tr := range troubles {
 		r := alice.awaitEnd(runs[i])
 		t.Logf("%s: %s %+v", tr.name, r.Status, r.Failure)
 		checkEnd(t, r, tr)
+		switch {
+		case r.Status == "JOINED" && tr.reason == "":
+			joined++
+		case r.Failure != nil && r.Failure.Reason == tr.reason:
+			right++
+		}
 		if tr.mend != nil {
 			tr.mend(alice, hosts[i])
 		}
@@ -160,6 +167,7 @@ func TestTroubleMidway(t *testing.T) {
 		alice.awaitHeartbeat(alice.awaitRun(runs[i], "JOINED").HostID)
 		checkJoined(t, hosts[i])
 	}
+	harness.Report(t, t.Name(), 0, "troubles=%d joined=%d failed-with-the-reason=%d otherwise=%d", len(troubles), joined, right, len(troubles)-joined-right)
 }
 
 // newTroubledSite has each machine that is to be ordered in a region of its own, so that its offer is no other machine's.
