@@ -32,6 +32,9 @@ func checkShape(doc *ast.QueryDocument, limits Limits, introspection bool) error
 		if n := s.rootFields(op.SelectionSet, map[string]bool{}); n > limits.RootFields {
 			return tooMuch("root_fields", limits.RootFields, "An operation selects %d root fields; at most %d are allowed.", n, limits.RootFields)
 		}
+		if op.Operation == ast.Subscription && !s.hasOneEvent(op) {
+			return problem.New(problem.InvalidInput, "A subscription selects exactly one field at its top, without @skip and @include there.")
+		}
 		if d := s.depth(op.SelectionSet); d > limits.Depth {
 			return tooMuch("depth", limits.Depth, "The operation nests %d levels deep; at most %d are allowed.", d, limits.Depth)
 		}
@@ -67,6 +70,40 @@ func (s *shape) rootFields(set ast.SelectionSet, seen map[string]bool) int {
 		}
 	}
 	return n
+}
+
+// hasOneEvent reports whether each response of a subscription is that of one field. The validator's rule takes what has one name and several aliases
+// for one field, and passes over what may be skipped: the executor can do nothing with either.
+//
+// https://spec.graphql.org/September2025/#sec-Single-root-field
+func (s *shape) hasOneEvent(op *ast.OperationDefinition) bool {
+	keys := map[string]bool{}
+	return s.responseKeys(op.SelectionSet, keys, map[string]bool{}) && len(keys) == 1
+}
+
+// responseKeys collects those at the top of an operation; false where one depends on a condition.
+func (s *shape) responseKeys(set ast.SelectionSet, keys, seen map[string]bool) (unconditional bool) {
+	conditional := func(d ast.DirectiveList) bool { return d.ForName("skip") != nil || d.ForName("include") != nil }
+	for _, sel := range set {
+		var below ast.SelectionSet
+		var directives ast.DirectiveList
+		switch sel := sel.(type) {
+		case *ast.Field:
+			keys[sel.Alias], directives = true, sel.Directives
+		case *ast.InlineFragment:
+			below, directives = sel.SelectionSet, sel.Directives
+		case *ast.FragmentSpread:
+			directives = sel.Directives
+			if f := s.fragments[sel.Name]; f != nil && !seen[sel.Name] {
+				seen[sel.Name] = true
+				below = f.SelectionSet
+			}
+		}
+		if conditional(directives) || !s.responseKeys(below, keys, seen) {
+			return false
+		}
+	}
+	return true
 }
 
 func (s *shape) depth(set ast.SelectionSet) int {
