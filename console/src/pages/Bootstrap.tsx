@@ -9,6 +9,7 @@ import { follow, type Connection } from '../api';
 import { graphql } from '../gql';
 import type { BootstrapQuery, BootstrapStatus } from '../gql/graphql';
 import { forgetKey, keyOf } from '../keys';
+import { useLook } from '../look';
 import { failureOf } from '../mutate';
 import { priceText } from '../offers';
 import { problemOf, type Problem } from '../problem';
@@ -123,13 +124,7 @@ export default function Bootstrap() {
     });
   }, [socket, tenant, bootstrapId, known, again]);
 
-  useEffect(() => {
-    if (over) return;
-    const timer = setInterval(() => {
-      if (document.visibilityState === 'visible') again({ requestPolicy: 'network-only' });
-    }, lookEvery);
-    return () => clearInterval(timer);
-  }, [over, again]);
+  useLook(again, over ? null : lookEvery);
 
   const trail = [{ label: 'Bootstraps', to: path('/bootstraps') }];
   if (!run) {

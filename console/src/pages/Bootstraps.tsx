@@ -6,6 +6,7 @@ import { useListQuery, useQuery } from '../query';
 import { follow } from '../api';
 import { graphql } from '../gql';
 import type { BootstrapStatus, CleanupStatus } from '../gql/graphql';
+import { useLook } from '../look';
 import { problemOf } from '../problem';
 import { useSocket } from '../socket';
 import { usePath, useTenant } from '../tenant';
@@ -99,6 +100,9 @@ const choices: Record<string, Choice> = {
   blocked: { label: 'Cleaning up stuck', cleanups: ['BLOCKED'] },
 };
 
+/** What a bootstrap waits for, and what becomes of its machine, makes no event, so it is looked at. */
+const lookEvery = 5000;
+
 const context = { additionalTypenames: ['Bootstrap'] };
 
 export default function Bootstraps() {
@@ -147,6 +151,9 @@ export default function Bootstraps() {
     [socket, tenant, again, askWaiting],
   );
 
+  useLook(again, lookEvery);
+  useLook(askWaiting, lookEvery);
+
   return (
     <Page title="Bootstraps" about="Each turns one machine into a host of a pool. It goes on by itself, whether or not anybody looks.">
       {[
@@ -160,7 +167,14 @@ export default function Bootstraps() {
             <Alert key={value} color="yellow" styles={{ message: { color: 'var(--mantine-color-text)' } }}>
               <Group justify="space-between">
                 {text}
-                <Button size="xs" variant="default" onClick={() => show(value)}>
+                <Button
+                  size="xs"
+                  variant="default"
+                  onClick={() => {
+                    setParams({ show: value }); // of every account and pool
+                    setAfter(null);
+                  }}
+                >
                   Show
                 </Button>
               </Group>

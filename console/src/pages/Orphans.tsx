@@ -1,10 +1,11 @@
 import { Button, Group, Modal, Stack, Table, Text, TextInput } from '@mantine/core';
 import { IconGhost2 } from '@tabler/icons-react';
-import { useEffect, useState } from 'react';
+import { useState } from 'react';
 import { useMutation } from 'urql';
 import { useListQuery } from '../query';
 import { graphql } from '../gql';
 import type { OrphansQuery } from '../gql/graphql';
+import { useLook } from '../look';
 import { priceText } from '../offers';
 import { problemOf, type Problem } from '../problem';
 import { useMay } from '../rights';
@@ -68,9 +69,6 @@ type Orphan = NonNullable<OrphansQuery['orphans']>['nodes'][number];
 
 const context = { additionalTypenames: ['Orphan'] };
 
-/** A machine on its way back makes no event, so it is looked at. */
-const lookEvery = 3000;
-
 function isGoing({ resolvedAt, release }: Orphan): boolean {
   return !resolvedAt && release != null && !release.droppedAt;
 }
@@ -82,13 +80,7 @@ export default function Orphans() {
   const [releasing, setReleasing] = useState<Orphan | null>(null);
   const orphans = data?.orphans?.nodes;
   const underWay = orphans?.some((orphan) => isGoing(orphan)) ?? false;
-  useEffect(() => {
-    if (!underWay) return;
-    const timer = setInterval(() => {
-      if (document.visibilityState === 'visible') again({ requestPolicy: 'network-only' });
-    }, lookEvery);
-    return () => clearInterval(timer);
-  }, [underWay, again]);
+  useLook(again, underWay ? 3000 : 15_000);
   return (
     <Page
       title="Orphans"

@@ -6,6 +6,7 @@ import { Link, useParams } from 'react-router';
 import { useMutation } from 'urql';
 import { useListQuery } from '../query';
 import { graphql } from '../gql';
+import { useLook } from '../look';
 import { failureOf } from '../mutate';
 import { problemOf } from '../problem';
 import { useMay } from '../rights';
@@ -105,6 +106,7 @@ export default function Pool() {
   const manages = useMay('POOLS_MANAGE', poolId);
   const removesHosts = manages && permissions.has('POOLS_MANAGE');
   const now = useNow(10_000);
+  useLook(again, 15_000);
   const trail = [{ label: 'Pools and hosts', to: path('/pools') }];
   const pool = data?.pool;
   if (!pool) {
