@@ -1,6 +1,7 @@
 // Every page: what a browser and a reader of screens make of it, how much it weighs, and that it works small.
 
-import { accessible, bootstrap, connect, expect, faults, pool, setting, signIn, tabTo, test, tokenOf } from './rig';
+import type { Page } from '@playwright/test';
+import { accessible, bootstrap, connect, expect, faults, pool, setting, signIn, statusOf, tabTo, test, tokenOf } from './rig';
 
 let tenant = '';
 let account = '';
@@ -111,27 +112,67 @@ test('a first load is small, and what is loaded once is not loaded again', async
   expect(loaded).toEqual([]);
 });
 
-test('5,000 offers scroll, and only those in sight are in the document', async ({ page }) => {
+/** Has the provider sell so many machines, each with what is told of it. */
+async function sell(page: Page, count: number, told: (i: number) => { hourly: string; currency?: string; availability?: string }) {
   await page.route('**/graphql', async (route) => {
     const body = route.request().postDataJSON() as { operationName?: string };
     if (body.operationName !== 'Offers') return route.fallback();
-    const offers = Array.from({ length: 5000 }, (_, i) => ({
-      __typename: 'Offer',
-      id: `offer-${i}`,
-      kind: 'VPS',
-      region: 'fra1',
-      name: `type-${i}`,
-      arch: 'amd64',
-      vcpu: (i % 64) + 1,
-      memoryGiB: (i % 256) + 1,
-      disks: [{ __typename: 'Disk', sizeGB: 100, count: 1, media: 'nvme' }],
-      gpu: null,
-      price: { __typename: 'Price', hourly: (0.01 + i / 1000).toFixed(3), monthly: null, setup: null, currency: 'EUR', taxIncluded: false },
-      availability: 'AVAILABLE',
-      observedAt: new Date().toISOString(),
-    }));
+    const offers = Array.from({ length: count }, (_, i) => {
+      const { hourly, currency = 'EUR', availability = 'AVAILABLE' } = told(i);
+      return {
+        __typename: 'Offer',
+        id: `offer-${i}`,
+        kind: 'VPS',
+        region: 'fra1',
+        name: `type-${i}`,
+        arch: 'amd64',
+        vcpu: (i % 64) + 1,
+        memoryGiB: (i % 256) + 1,
+        disks: [{ __typename: 'Disk', sizeGB: 100, count: 1, media: 'nvme' }],
+        gpu: null,
+        price: { __typename: 'Price', hourly, monthly: null, setup: null, currency, taxIncluded: false },
+        availability,
+        observedAt: new Date().toISOString(),
+      };
+    });
     await route.fulfill({ json: { data: { offers } } });
   });
+}
+
+test('prices are sorted within their currency, and what is chosen is in the address', async ({ page }) => {
+  const told = [
+    { hourly: '0.1', currency: 'USD' },
+    { hourly: '0.3' },
+    { hourly: '0.05', currency: 'USD', availability: 'OUT_OF_STOCK' },
+    { hourly: '0.2', availability: 'LIMITED' },
+  ];
+  await sell(page, told.length, (i) => told[i] ?? { hourly: '0' });
+  await signIn(page, `/t/${tenant}/offers`);
+  const table = page.getByRole('table', { name: 'Offers' });
+  const names = table.getByRole('row').getByRole('button', { name: /^type-/ });
+  await expect(names).toHaveText(['type-3', 'type-1', 'type-2', 'type-0']);
+  await expect(page.getByRole('status').filter({ hasText: '4 offers' })).toContainText('first those in EUR, then USD');
+  await table.getByRole('button', { name: 'Hour' }).click();
+  await expect(names).toHaveText(['type-1', 'type-3', 'type-0', 'type-2']);
+  await page.getByRole('checkbox', { name: 'In stock only' }).check();
+  await expect(names).toHaveText(['type-1', 'type-3', 'type-0']);
+  await page.reload();
+  await expect(names).toHaveText(['type-1', 'type-3', 'type-0']);
+  await page.getByRole('button', { name: 'Drop all filters' }).click();
+  await expect(names).toHaveText(['type-1', 'type-3', 'type-0', 'type-2']); // an order is no filter
+  await table.getByRole('button', { name: 'Machine type' }).click();
+  await expect(names).toHaveText(['type-0', 'type-1', 'type-2', 'type-3']);
+  await expect(page.getByText('not converted')).toHaveCount(0);
+  const region = page.getByRole('textbox', { name: 'Region' });
+  await region.pressSequentially('fr1');
+  await region.press('ArrowLeft');
+  await region.pressSequentially('a'); // each key where the cursor is
+  await expect(region).toHaveValue('fra1');
+  await expect(page).toHaveURL(/region=fra1/);
+});
+
+test('5,000 offers scroll, and only those in sight are in the document', async ({ page }) => {
+  await sell(page, 5000, (i) => ({ hourly: (0.01 + i / 1000).toFixed(3) }));
   await signIn(page, `/t/${tenant}/offers`);
   await expect(page.getByText('5,000 offers')).toBeVisible();
   const table = page.getByRole('table', { name: 'Offers' });
@@ -211,6 +252,21 @@ test('works at the width of a phone', async ({ page }) => {
   await page.getByRole('button', { name: 'Order and start' }).click();
   await expect(page.getByRole('list', { name: 'States' })).toBeVisible();
   await accessible(page);
+});
+
+test('a host that is heard again is quiet no longer', async ({ page }) => {
+  await expect.poll(() => statusOf(tenant, run), { timeout: 90_000 }).toBe('JOINED');
+  let quiet = true;
+  await page.route('**/graphql', async (route) => {
+    const body = route.request().postDataJSON() as { operationName?: string };
+    if (!quiet || body.operationName !== 'Pool') return route.fallback();
+    const answer = await (await route.fetch()).text();
+    return route.fulfill({ body: answer.replaceAll(/"lastSeenAt":"\d{4}/g, '"lastSeenAt":"2020'), contentType: 'application/json' });
+  });
+  await signIn(page, `/t/${tenant}/pools/${hosts}`);
+  await expect(page.getByText(/^Quiet for/).first()).toBeVisible();
+  quiet = false;
+  await expect(page.getByText('Heard').first()).toBeVisible(); // by itself
 });
 
 test('times are in the zone of the viewer, and in UTC on hover', async ({ page }) => {

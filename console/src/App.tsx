@@ -28,7 +28,8 @@ const Nowhere = lazy(() => import('./pages/Nowhere'));
 export function App() {
   const token = useSyncExternalStore(onSessionChange, currentToken);
   return (
-    <BrowserRouter>
+    // Fields whose value is in the address show it in the same turn, so it is no transition.
+    <BrowserRouter useTransitions={false}>
       <Routes>
         <Route path="/sign-in/callback" element={<Callback />} />
         <Route path="/sign-in" element={<SignIn />} />

@@ -20,10 +20,11 @@ import { IconArrowDown, IconArrowUp, IconFilterOff, IconPlugConnected, IconRefre
 import {
   createColumnHelper,
   flexRender,
+  functionalUpdate,
   getCoreRowModel,
   getSortedRowModel,
   useReactTable,
-  type SortingState,
+  type ColumnSort,
 } from '@tanstack/react-table';
 import { useVirtualizer } from '@tanstack/react-virtual';
 import { lazy, Suspense, useMemo, useRef, useState } from 'react';
@@ -71,7 +72,7 @@ export default function Offers() {
     () => (nodes ?? []).filter((a) => a.provider.capabilities.offers).map(({ id, name }) => ({ id, name })),
     [nodes],
   );
-  const about = 'What the providers sell now, asked live. The lowest price by the hour comes first, whatever its currency.';
+  const about = 'What the providers sell now, asked live.';
   if (!nodes) {
     return (
       <Page title="Offers" about={about}>
@@ -126,7 +127,9 @@ function Finder({ tenant, accounts, about }: { tenant: string; accounts: Account
   const chosen = asked.length > 0 ? accounts.filter((a) => asked.includes(a.id)) : accounts;
   const answer = useOffers(tenant, chosen, query);
   const [opened, setOpened] = useState<OfferRow | null>(null);
-  const [available, setAvailable] = useState(false);
+  const available = params.has('stock');
+  const said = params.get('sort');
+  const sort = useMemo(() => sortOf(said), [said]);
   const [plotted, setPlotted] = useState(true);
   const rows = useMemo(
     () =>
@@ -216,17 +219,14 @@ function Finder({ tenant, accounts, about }: { tenant: string; accounts: Account
           maxLength={32}
         />
         {number('minGpus', 'Min. GPUs')}
-        <Checkbox label="In stock only" checked={available} onChange={(e) => setAvailable(e.currentTarget.checked)} pb={8} />
+        <Checkbox label="In stock only" checked={available} onChange={(e) => set('stock', e.currentTarget.checked ? 'yes' : '')} pb={8} />
         {filtered && (
           <Tooltip label="Drop all filters">
             <ActionIcon
               variant="default"
               size={36}
               aria-label="Drop all filters"
-              onClick={() => {
-                setParams({}, { replace: true });
-                setAvailable(false);
-              }}
+              onClick={() => setParams((old) => onlySort(old), { replace: true })}
             >
               <IconFilterOff size={18} />
             </ActionIcon>
@@ -239,7 +239,7 @@ function Finder({ tenant, accounts, about }: { tenant: string; accounts: Account
       <Failures answer={answer} />
       <Group justify="space-between" mih={24}>
         <Text size="sm" c="dimmed" role="status">
-          {summary(answer, rows)}
+          {summary(answer, rows, sort.id)}
         </Text>
         <Switch label="Price plot" checked={plotted} onChange={(e) => setPlotted(e.currentTarget.checked)} />
       </Group>
@@ -248,7 +248,15 @@ function Finder({ tenant, accounts, about }: { tenant: string; accounts: Account
           <Plot rows={rows} onOpen={setOpened} />
         </Suspense>
       )}
-      {rows.length > 0 && <OfferTable rows={rows} several={chosen.length > 1} onOpen={setOpened} />}
+      {rows.length > 0 && (
+        <OfferTable
+          rows={rows}
+          several={chosen.length > 1}
+          sort={sort}
+          onSort={({ id, desc }) => set('sort', desc ? `-${id}` : id === cheapest ? '' : id)}
+          onOpen={setOpened}
+        />
+      )}
       {rows.length === 0 && answer.waiting > 0 && <Loading rows={6} />}
       {rows.length === 0 && answer.waiting === 0 && answer.failures.length < chosen.length && (
         <Empty icon={IconTag} title="No offer meets all of that">
@@ -273,9 +281,10 @@ function noSuchAccount(ids: string[]): Problem {
   };
 }
 
-function summary(answer: OfferAnswer, rows: OfferRow[]) {
+function summary(answer: OfferAnswer, rows: OfferRow[], sort: string) {
   if (answer.waiting > 0) return answer.waiting === 1 ? 'Asking the provider…' : `Waiting for ${answer.waiting} accounts…`;
   const oldest = rows.reduce<string | null>((at, { offer }) => (at === null || offer.observedAt < at ? offer.observedAt : at), null);
+  const currencies = prices.has(sort) ? currenciesOf(rows) : [];
   return (
     <>
       {rows.length === 1 ? '1 offer' : `${rows.length.toLocaleString()} offers`}
@@ -284,6 +293,7 @@ function summary(answer: OfferAnswer, rows: OfferRow[]) {
           , as the providers told <Age at={oldest} />
         </>
       )}
+      {currencies.length > 1 && `. Prices are not converted: first those in ${currencies.join(', then ')}.`}
     </>
   );
 }
@@ -312,6 +322,24 @@ const column = createColumnHelper<OfferRow>();
 const hourly = (row: OfferRow) => (row.offer.price?.hourly ? Number(row.offer.price.hourly) : undefined);
 const monthly = (row: OfferRow) => (row.offer.price?.monthly ? Number(row.offer.price.monthly) : undefined);
 
+const prices = new Set(['hourly', 'monthly']);
+const cheapest = 'hourly';
+
+function currenciesOf(rows: OfferRow[]): string[] {
+  return [...new Set(rows.flatMap(({ offer }) => (offer.price ? [offer.price.currency] : [])))].sort();
+}
+
+/** What the address says of the order: a column, with a minus the other way round. */
+function sortOf(said: string | null): ColumnSort {
+  const id = said?.replace(/^-/, '') ?? '';
+  return columns.some((c) => c.id === id) ? { id, desc: said?.startsWith('-') ?? false } : { id: cheapest, desc: false };
+}
+
+function onlySort(params: URLSearchParams): URLSearchParams {
+  const sort = params.get('sort');
+  return new URLSearchParams(sort === null ? {} : { sort });
+}
+
 const columns = [
   column.accessor((row) => row.offer.name, { id: 'name', header: 'Machine type', sortingFn: 'alphanumeric' }),
   column.accessor((row) => row.account.name, { id: 'account', header: 'Account' }),
@@ -336,6 +364,8 @@ const columns = [
   }),
   column.accessor(hourly, { id: 'hourly', header: 'Hour', cell: (c) => money(c.row.original, 'hourly'), sortUndefined: 'last' }),
   column.accessor(monthly, { id: 'monthly', header: 'Month', cell: (c) => money(c.row.original, 'monthly'), sortUndefined: 'last' }),
+  // Never shown: amounts are compared within a currency only.
+  column.accessor((row) => row.offer.price?.currency, { id: 'currency', sortUndefined: 'last' }),
   column.accessor((row) => row.offer.availability, {
     id: 'availability',
     header: 'Stock',
@@ -343,20 +373,32 @@ const columns = [
   }),
 ];
 
-const right = new Set(['vcpu', 'memory', 'hourly', 'monthly']);
+const right = new Set(['vcpu', 'memory', ...prices]);
 
 function money({ offer }: OfferRow, per: 'hourly' | 'monthly'): string {
   const amount = offer.price?.[per];
   return amount ? `${amount} ${offer.price?.currency ?? ''}` : '–';
 }
 
-function OfferTable({ rows, several, onOpen }: { rows: OfferRow[]; several: boolean; onOpen: (row: OfferRow) => void }) {
-  const [sorting, setSorting] = useState<SortingState>([{ id: 'hourly', desc: false }]);
+interface OfferTableProps {
+  rows: OfferRow[];
+  several: boolean;
+  sort: ColumnSort;
+  onSort: (sort: ColumnSort) => void;
+  onOpen: (row: OfferRow) => void;
+}
+
+function OfferTable({ rows, several, sort, onSort, onOpen }: OfferTableProps) {
+  const sorting = useMemo(() => (prices.has(sort.id) ? [{ id: 'currency', desc: false }, sort] : [sort]), [sort]);
   const table = useReactTable({
     data: rows,
     columns,
-    state: { sorting, columnVisibility: { account: several } },
-    onSortingChange: setSorting,
+    state: { sorting, columnVisibility: { account: several, currency: false } },
+    enableSortingRemoval: false,
+    onSortingChange: (updater) => {
+      const chosen = functionalUpdate(updater, sorting).at(-1);
+      if (chosen) onSort(chosen);
+    },
     getCoreRowModel: getCoreRowModel(),
     getSortedRowModel: getSortedRowModel(),
   });
