@@ -8,6 +8,7 @@ import (
 
 	"github.com/uptrace/bun"
 
+	"better/compute/authz"
 	"better/compute/model"
 	"better/compute/provider"
 	"better/compute/provideraccount"
@@ -84,6 +85,10 @@ func (s *Service) Candidates(ctx context.Context, c *model.BootstrapClaim) ([]*m
 	}
 	taken, err := reserved(ctx, s.DB.DB, all...)
 	if err != nil {
+		return nil, err
+	}
+	// The provider may have taken its time, in which the right was taken away.
+	if err := s.Authz.Check(ctx, model.ProvidersRead, authz.ProviderAccount(c.Run.TenantID, c.Run.AccountID)); err != nil {
 		return nil, err
 	}
 	free := []*model.Machine{}

@@ -93,3 +93,32 @@ func TestCandidates(t *testing.T) {
 	equal(t, "candidates of a run that nobody has to resolve", candidates(certain), []string{})
 	equal(t, "calls for it", b.cloud.count("machines"), calls)
 }
+
+// What a provider told slowly is not told to a caller whose right was taken away meanwhile.
+func TestARightThatGoesDuringACall(t *testing.T) {
+	t.Parallel()
+	b, runID := uncertainRun(t, true)
+	run, err := b.service.Get(b.ctx, tenant, runID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	leaver := as(t.Context(), "user:leaver")
+	leaveAt := func(method string) {
+		b.grant("user:leaver", "tenant-admin", "compute-tenant/"+tenant)
+		b.cloud.hook = func(called string) {
+			if called == method {
+				b.exec("DELETE FROM role_bindings WHERE subject = 'user:leaver'")
+			}
+		}
+	}
+	leaveAt("claims")
+	machines, err := b.service.Candidates(leaver, &model.BootstrapClaim{Run: run})
+	if wantCode(t, err, problem.Forbidden); machines != nil {
+		t.Error("it is told the machines all the same")
+	}
+	leaveAt("offers")
+	plan, err := b.service.Plan(leaver, b.planOffer("small"))
+	if wantCode(t, err, problem.Forbidden); plan != nil {
+		t.Error("it is told the plan all the same")
+	}
+}

@@ -35,7 +35,10 @@ func (s *Service) Plan(ctx context.Context, in PlanInput) (*model.BootstrapPlan,
 	if err := check.err(); err != nil {
 		return nil, err
 	}
-	if err := s.Authz.Check(ctx, model.ProvidersManage, authz.ProviderAccount(in.TenantID, in.AccountID)); err != nil {
+	admitted := func() error {
+		return s.Authz.Check(ctx, model.ProvidersManage, authz.ProviderAccount(in.TenantID, in.AccountID))
+	}
+	if err := admitted(); err != nil {
 		return nil, err
 	}
 	i := &inspection{Service: s, in: in, plan: &model.BootstrapPlan{Wipes: []string{}, Ready: true}}
@@ -44,7 +47,13 @@ func (s *Service) Plan(ctx context.Context, in PlanInput) (*model.BootstrapPlan,
 			return nil, err
 		}
 	}
-	return i.plan, i.estimate(ctx)
+	if err := i.estimate(ctx); err != nil {
+		return nil, err
+	}
+	if err := admitted(); err != nil { // the provider may have taken its time, in which the right was taken away
+		return nil, err
+	}
+	return i.plan, nil
 }
 
 // inspection is a plan in the making, with what was found so far.
