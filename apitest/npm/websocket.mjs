@@ -54,7 +54,7 @@ const modes = {
 
   // Every breach of the protocol has its close code, and what is no breach closes nothing.
   async protocol() {
-    const endless = watch('t', -1);
+    const endless = watch('t');
     const cases = {
       'no connection_init': [4408, []],
       'a credential that is not good': [4403, [init.replace(token, 'nobody')]],
