@@ -14,6 +14,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -40,6 +41,8 @@ const (
 type Options struct {
 	// Endpoint is the URL of EC2's API; empty means AWS's own of the account's region.
 	Endpoint string
+	// PricingEndpoint is the URL of the API that tells prices; empty means AWS's own, or none where there is an Endpoint.
+	PricingEndpoint string
 	// Networks may be reached beside the public internet.
 	Networks guard.Networks
 	// Timeout bounds each request; 0 is 30 seconds.
@@ -47,10 +50,13 @@ type Options struct {
 }
 
 // Driver makes clients. Make one with New.
-type Driver struct{ options Options }
+type Driver struct {
+	options Options
+	prices  *priceBook
+}
 
 // New makes the driver.
-func New(o Options) *Driver { return &Driver{o} }
+func New(o Options) *Driver { return &Driver{o, newPriceBook()} }
 
 // Manifest says what the driver can do.
 func (d *Driver) Manifest() provider.Manifest {
@@ -60,7 +66,7 @@ func (d *Driver) Manifest() provider.Manifest {
 		ConfigSchema: configSchema,
 		SecretFields: []string{}, // secretAccessKey and sshPrivateKey are by their names
 		Capabilities: model.ProviderCapabilities{
-			Offers: true, Machines: true, Order: true, Bootstrap: true, Release: true, ClaimMode: model.ClaimToken,
+			Offers: true, Machines: true, Order: true, Bootstrap: true, Release: true, Prices: true, ClaimMode: model.ClaimToken,
 		},
 		ListLag:    time.Minute,
 		ClaimLimit: map[model.MachineKind]time.Duration{model.Metal: time.Hour},
@@ -99,10 +105,18 @@ func (d *Driver) Open(_ context.Context, account provider.Account) (provider.Cli
 	if err != nil {
 		return nil, err
 	}
+	origins, market := []string{origin}, d.market(c.Region)
+	if market.endpoint != "" {
+		prices, err := vendor.Origin(market.endpoint)
+		if err != nil {
+			return nil, err
+		}
+		origins = append(origins, prices)
+	}
 	made := &client{
-		endpoint: endpoint, account: account, config: c,
+		endpoint: endpoint, account: account, config: c, market: market, prices: d.prices,
 		vendor: vendor.New(vendor.Options{
-			Name: vendorName, Origins: []string{origin}, Networks: d.options.Networks, Timeout: d.options.Timeout,
+			Name: vendorName, Origins: origins, Networks: d.options.Networks, Timeout: d.options.Timeout,
 			Rate:      vendor.Rate{PerSecond: 10, Burst: 50}, // half of what EC2 lets an account read in a region
 			RequestID: "X-Amzn-Requestid", Code: codeOf, Codes: codes,
 		}),
@@ -185,6 +199,12 @@ type client struct {
 	account  provider.Account
 	config   config
 	vendor   *vendor.Vendor
+
+	market market
+	prices *priceBook
+
+	mu       sync.Mutex
+	unpriced time.Time // when prices were last asked for in vain
 }
 
 var _ interface {
@@ -212,15 +232,22 @@ func (s sender) Do(r *http.Request) (*http.Response, error) {
 
 // sdk makes AWS's client with the key as it is now. It reads nothing of the process's environment or of AWS's files, and repeats nothing.
 func (c *client) sdk(ctx context.Context) (*ec2.Client, error) {
-	key, err := c.account.Secret(ctx, c.config.SecretAccessKey)
+	credentials, err := c.credentials(ctx)
 	if err != nil {
 		return nil, err
 	}
 	return ec2.New(ec2.Options{
-		Region: c.config.Region, BaseEndpoint: &c.endpoint, HTTPClient: sender{c.vendor.HTTP()}, Retryer: aws.NopRetryer{},
-		Credentials: aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
-			return aws.Credentials{AccessKeyID: c.config.AccessKeyID, SecretAccessKey: key}, nil
-		}),
+		Region: c.config.Region, BaseEndpoint: &c.endpoint, HTTPClient: sender{c.vendor.HTTP()}, Retryer: aws.NopRetryer{}, Credentials: credentials,
+	}), nil
+}
+
+func (c *client) credentials(ctx context.Context) (aws.CredentialsProvider, error) {
+	key, err := c.account.Secret(ctx, c.config.SecretAccessKey)
+	if err != nil {
+		return nil, err
+	}
+	return aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
+		return aws.Credentials{AccessKeyID: c.config.AccessKeyID, SecretAccessKey: key}, nil
 	}), nil
 }
 

@@ -17,7 +17,8 @@ import (
 	"better/compute/provider/vendor"
 )
 
-// Offers lists the types that the zone of the account's subnet has and the account has an image for. EC2 tells neither prices nor stock.
+// Offers lists the types that the zone of the account's subnet has and the account has an image for, with the price on demand where the account may
+// ask for it. Nobody tells the stock.
 func (c *client) Offers(ctx context.Context) ([]*model.Offer, error) {
 	sold, err := c.soldInZone(ctx)
 	if err != nil {
@@ -27,6 +28,7 @@ func (c *client) Offers(ctx context.Context) ([]*model.Offer, error) {
 	if err != nil {
 		return nil, err
 	}
+	hourly := c.hourly(ctx)
 	now := model.NewTime(time.Now())
 	offers := []*model.Offer{}
 	seen := map[types.InstanceType]bool{} // a list that moved between two pages tells an item twice
@@ -37,7 +39,9 @@ func (c *client) Offers(ctx context.Context) ([]*model.Offer, error) {
 			continue
 		}
 		seen[t.InstanceType] = true
-		offers = append(offers, c.offerOf(t, arch, now))
+		o := c.offerOf(t, arch, now)
+		o.Price = provider.NewPrice(c.market.currency, hourly[o.Name], "")
+		offers = append(offers, o)
 	}
 	return offers, nil
 }
