@@ -143,7 +143,9 @@ func (m *torment) undisturbed(w way) {
 	before := m.begun()
 	m.beginOn(w, m.accountFor(w, 0))
 	m.starters.Wait()
-	harness.Await(m.t, fmt.Sprintf("a run that goes the way %d ends", w), func() bool { return m.unfinished() == 0 && len(m.strays()) == 0 })
+	harness.Await(m.t, fmt.Sprintf("a run that goes the way %d ends", w), func() bool {
+		return m.unfinished() == 0 && len(m.strays()) == 0 && m.count("SELECT count(*) FROM orphans WHERE release_at IS NOT NULL") == 0
+	})
 	if m.begun() == before {
 		m.t.Fatalf("no run went the way %d", w)
 	}

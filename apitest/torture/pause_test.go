@@ -15,10 +15,13 @@ import (
 )
 
 // witness has the database itself write down who took which lease, which lease was taken before the one before it had ended, which run was given
-// up before its time, and who wrote what only the holder of the latest lease may write. The servers know nothing of it, and cannot read it.
+// up before its time, and who wrote what only the holder of the latest lease may write. An orphan that is given back counts as a run: each attempt
+// is a lease of its own. The servers know nothing of it, and cannot read it.
 const witness = `
 CREATE SCHEMA witness;
 CREATE TABLE witness.leases (run text PRIMARY KEY, epoch bigint, taken_by text);
+CREATE VIEW witness.live AS SELECT id AS run, lease_epoch AS epoch FROM bootstraps WHERE live_account_id IS NOT NULL AND lease_until IS NOT NULL
+	UNION ALL SELECT id, release_attempt FROM orphans WHERE release_at IS NOT NULL AND resolved_at IS NULL;
 CREATE TABLE witness.takes (run text, epoch bigint, taken_by text);
 CREATE TABLE witness.wrongs (run text, what text, told text);
 CREATE FUNCTION witness.look() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$
@@ -60,6 +63,34 @@ BEGIN
 	RETURN NULL;
 END $$;
 CREATE TRIGGER witness AFTER UPDATE ON bootstraps FOR EACH ROW EXECUTE FUNCTION witness.look();
+CREATE FUNCTION witness.look_at_orphan() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$
+DECLARE
+	who text := current_setting('application_name');
+	holder text;
+BEGIN
+	IF NEW.release_attempt > OLD.release_attempt THEN
+		IF OLD.release_at > now() THEN
+			INSERT INTO witness.wrongs VALUES (NEW.id, 'overlap', format('%s took attempt %s', who, NEW.release_attempt));
+		END IF;
+		INSERT INTO witness.takes VALUES (NEW.id, NEW.release_attempt, who);
+		INSERT INTO witness.leases VALUES (NEW.id, NEW.release_attempt, who) ON CONFLICT (run) DO UPDATE SET epoch = EXCLUDED.epoch, taken_by = who;
+		RETURN NULL;
+	END IF;
+	IF (NEW.release_at, NEW.release_error, NEW.release_dropped_at, NEW.resolved_at)
+		IS NOT DISTINCT FROM (OLD.release_at, OLD.release_error, OLD.release_dropped_at, OLD.resolved_at) THEN
+		RETURN NULL; -- seen once more
+	END IF;
+	IF OLD.resolved_at IS NULL AND (NEW.release_asked_at IS DISTINCT FROM OLD.release_asked_at OR OLD.release_asked_at IS NULL OR OLD.release_dropped_at IS NOT NULL) THEN
+		RETURN NULL; -- a person's word, or what a sweep finds of one that nobody gives back, through any replica
+	END IF;
+	SELECT taken_by INTO holder FROM witness.leases WHERE run = NEW.id AND epoch = OLD.release_attempt;
+	IF holder IS DISTINCT FROM who OR OLD.resolved_at IS NOT NULL THEN
+		INSERT INTO witness.wrongs VALUES (NEW.id, 'stale', format('%s wrote under attempt %s of %s, resolved %s', who, NEW.release_attempt, holder, OLD.resolved_at));
+	END IF;
+	DELETE FROM witness.leases WHERE run = NEW.id; -- the attempt is over
+	RETURN NULL;
+END $$;
+CREATE TRIGGER witness AFTER UPDATE ON orphans FOR EACH ROW EXECUTE FUNCTION witness.look_at_orphan();
 `
 
 // wrongs are what the witness has written down of one kind.
@@ -149,16 +180,15 @@ func (m *torment) pauseAt(s strike, sum *paused) bool {
 	return m.watchPaused(stopped, s, sum)
 }
 
-// leasedAt tells the points that a worker passes only with a lease in its hands.
-var leasedAt = regexp.MustCompile(`^(leased|decided|(claiming|identifying|preparing|installing|delivering|cleaning)\..*)$`)
+// leasedAt tells the points that a worker passes only with a lease in its hands, or an orphan.
+var leasedAt = regexp.MustCompile(`^(leased|decided|releasing\.(taken|released)|(claiming|identifying|preparing|installing|delivering|cleaning)\..*)$`)
 
 // watchPaused waits until others have all that the stopped server held, where the database lets anybody have it.
 func (m *torment) watchPaused(stopped *replica, s strike, sum *paused) bool {
 	m.t.Helper()
 	name := fmt.Sprintf("%s.%d", stopped.name, stopped.starts)
 	m.exec("DROP TABLE IF EXISTS witness.held")
-	m.exec(`CREATE TABLE witness.held AS SELECT w.run, w.epoch FROM witness.leases w JOIN bootstraps b ON b.id = w.run
-		WHERE w.taken_by = ? AND b.lease_epoch = w.epoch AND b.lease_until IS NOT NULL AND b.live_account_id IS NOT NULL`, name)
+	m.exec("CREATE TABLE witness.held AS SELECT w.run, w.epoch FROM witness.leases w JOIN witness.live l USING (run, epoch) WHERE w.taken_by = ?", name)
 	if m.count("SELECT count(*) FROM witness.held") == 0 {
 		if leasedAt.MatchString(s.point) {
 			return false
@@ -179,8 +209,9 @@ func (m *torment) watchPaused(stopped *replica, s strike, sum *paused) bool {
 // what is left is locked, and its lease is long over.
 func (m *torment) awaitTaken(name, point string) bool {
 	m.t.Helper()
-	const held = `FROM witness.held h JOIN bootstraps b ON b.id = h.run WHERE b.live_account_id IS NOT NULL AND NOT EXISTS (
-		SELECT FROM witness.takes t WHERE t.run = h.run AND t.epoch > h.epoch AND t.taken_by <> ?0)`
+	const held = `FROM witness.held h WHERE (EXISTS (SELECT FROM bootstraps b WHERE b.id = h.run AND b.live_account_id IS NOT NULL)
+			OR EXISTS (SELECT FROM orphans o WHERE o.id = h.run AND o.release_at IS NOT NULL AND o.resolved_at IS NULL))
+		AND NOT EXISTS (SELECT FROM witness.takes t WHERE t.run = h.run AND t.epoch > h.epoch AND t.taken_by <> ?0)`
 	const over = "FROM bootstraps WHERE id IN (SELECT h.run " + held + ") AND lease_until < now() - ?1 * interval '1 second'"
 	left, locked := 0, 0
 	harness.Await(m.t, "others have the runs of a server that stopped at "+point, func() bool {
