@@ -314,7 +314,7 @@ func TestReplicaFollowsARole(t *testing.T) {
 	t.Parallel()
 	b := setup(t, allow("user:v", "made", "compute-tenant/t"), allow("group:g", "made", "compute-tenant/t"))
 	replica := follow(t, newDecider(t, b.db))
-	changes := replica.Changes(t.Context(), Actor{Subject: "user:v"})
+	changes := replica.Changes(t.Context(), Actor{Subject: "user:v"}, "t")
 	for i := range 6 {
 		warm(t, replica, "user:v", false)
 		b.define(t, "made", PoolsRead)

@@ -92,24 +92,27 @@ func (d *Decider) listen(ctx context.Context) (*pgx.Conn, error) {
 	return conn, nil
 }
 
-// notified takes one notification: a subject whose bindings changed, "token:<id>" for a token that did, "*" for everything, or
-// "=<version>", which ends those of one statement.
+// notified takes one notification: a subject whose bindings changed, and then "~<tenant> <subject>", which says where; "token:<id>" for a token
+// that did, "*" for everything, or "=<version>", which ends those of one statement.
 func (d *Decider) notified(payload string) {
-	if payload == "*" {
+	switch {
+	case payload == "*":
 		d.cache.forget()
 		d.watchers.tellAll()
-		return
-	}
-	number, isVersion := strings.CutPrefix(payload, "=")
-	if !isVersion {
+	case strings.HasPrefix(payload, "~"):
+		tenantID, subject, _ := strings.Cut(payload[1:], " ")
+		d.watchers.tell(subject, tenantID)
+	case strings.HasPrefix(payload, "="):
+		version, err := strconv.ParseInt(payload[1:], 10, 64)
+		if err != nil || !d.cache.heard(version) {
+			d.cache.forget()
+			d.watchers.tellAll()
+		}
+	default:
 		d.cache.drop(payload)
-		d.watchers.tell(payload)
-		return
-	}
-	version, err := strconv.ParseInt(number, 10, 64)
-	if err != nil || !d.cache.heard(version) {
-		d.cache.forget()
-		d.watchers.tellAll()
+		if strings.HasPrefix(payload, tokenKey("")) {
+			d.watchers.tell(payload, "")
+		}
 	}
 }
 

@@ -222,7 +222,7 @@ func TestPollFindsALostNotification(t *testing.T) {
 	b := setup(t, viewer)
 	replica := follow(t, newDecider(t, b.db))
 	warm(t, replica, "user:v", true)
-	changes := replica.Changes(t.Context(), Actor{Subject: "user:v"})
+	changes := replica.Changes(t.Context(), Actor{Subject: "user:v"}, "t")
 	b.exec(t, "ALTER TABLE role_bindings DISABLE TRIGGER USER")
 	b.exec(t, "WITH gone AS (DELETE FROM role_bindings) UPDATE policy_version SET version = version + 1")
 	wantWithinASecond(t, replica, "user:v", false)
@@ -281,7 +281,7 @@ func TestChangesAreTold(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	actor := Actor{Subject: "user:v", Groups: []string{"group:ops"}}
-	changes := replica.Changes(ctx, actor)
+	changes := replica.Changes(ctx, actor, "t")
 
 	b.insert(t, viewer)
 	receive(t, changes)
@@ -302,7 +302,7 @@ func TestChangesAreTold(t *testing.T) {
 	receive(t, changes)
 
 	// Told in order: once the other one is told, this one would have been.
-	other := replica.Changes(ctx, Actor{Subject: "user:w"})
+	other := replica.Changes(ctx, Actor{Subject: "user:w"}, "t")
 	b.insert(t, allow("user:w", "provider-viewer", "compute-tenant/t"))
 	receive(t, other)
 	eventually(t, "signals for everybody, after the reconnect, are over", func() bool {
@@ -321,14 +321,69 @@ func TestChangesAreTold(t *testing.T) {
 	})
 }
 
+// What is bound in one tenant is told to nobody who asks about another.
+func TestChangesAreToldWhereTheyCount(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.withItems(t)
+	replica := follow(t, newDecider(t, b.db))
+	eventually(t, "the link stands", replica.trusted)
+	watch := func(subject, tenantID string) <-chan struct{} {
+		return replica.Changes(t.Context(), Actor{Subject: subject}, tenantID)
+	}
+	inA, inB, last := watch("user:v", "a"), watch("user:v", "b"), watch("user:last", "a")
+	for object, want := range map[string][2]int{
+		"compute-tenant/a": {1, 0}, "compute-provider-account/" + account1: {1, 0}, "compute-pool/" + pool1: {1, 0},
+		"compute-tenant/b": {0, 1}, "compute-provider-account/" + account2: {0, 1},
+		"compute-fleet": {1, 1}, "compute-pool/pool_that_is_not_there": {1, 1},
+	} {
+		for what, change := range map[string]string{
+			"made":    "INSERT INTO role_bindings (subject, role, object, effect) VALUES ('user:v', 'provider-viewer', ?, 'allow')",
+			"changed": "UPDATE role_bindings SET effect = 'deny' WHERE subject = 'user:v' AND object = ?",
+			"removed": "DELETE FROM role_bindings WHERE subject = 'user:v' AND object = ?",
+		} {
+			b.exec(t, "DELETE FROM role_bindings")
+			if what != "made" {
+				b.insert(t, allow("user:v", "provider-viewer", object))
+			}
+			b.settle(t, last)
+			empty(inA, inB)
+			b.exec(t, change, object)
+			b.settle(t, last) // told in order
+			if got := [...]int{len(inA), len(inB)}; got != want {
+				t.Errorf("a binding on %s was %s: told %v, want %v", object, what, got, want)
+			}
+		}
+	}
+}
+
+// settle waits until all that was changed before is told.
+func (b *bundle) settle(t testing.TB, last <-chan struct{}) {
+	t.Helper()
+	empty(last)
+	binding := allow("user:last", "provider-viewer", "compute-tenant/a")
+	b.delete(t, binding)
+	b.insert(t, binding)
+	receive(t, last)
+}
+
+func empty(signals ...<-chan struct{}) {
+	for _, c := range signals {
+		select {
+		case <-c:
+		default:
+		}
+	}
+}
+
 func TestSignalsComeAsOne(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		d := &Decider{cache: newPolicyCache(10, 10)}
 		ctx, cancel := context.WithCancel(t.Context())
-		one := d.Changes(ctx, Actor{Subject: "user:a", Groups: []string{"group:g", "ignored"}})
-		two := d.Changes(ctx, Actor{Subject: "user:b", Groups: []string{"group:g"}})
-		for _, payload := range []string{"user:a", "group:g", "*", "=x"} {
+		one := d.Changes(ctx, Actor{Subject: "user:a", Groups: []string{"group:g", "ignored"}}, "t")
+		two := d.Changes(ctx, Actor{Subject: "user:b", Groups: []string{"group:g"}}, "t")
+		for _, payload := range []string{"user:a", "~t user:a", "~ group:g", "*", "=x"} {
 			d.notified(payload)
 		}
 		if len(one) != 1 || len(two) != 1 {
@@ -336,8 +391,9 @@ func TestSignalsComeAsOne(t *testing.T) {
 		}
 		<-one
 		<-two
-		d.notified("user:a")
-		d.notified("ignored")
+		for _, payload := range []string{"user:a", "~t user:a", "~u user:b", "~t ignored", "group:g"} {
+			d.notified(payload)
+		}
 		if len(one) != 1 || len(two) != 0 {
 			t.Errorf("%d and %d signals wait", len(one), len(two))
 		}

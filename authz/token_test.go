@@ -105,7 +105,7 @@ func TestReplicaFollowsAToken(t *testing.T) {
 		b.addToken(t, "tok", "NULL")
 		// It may have been asked for before, and then is known as gone until a second later.
 		wantLiveWithinASecond(t, replica, "tok", true)
-		changes := replica.Changes(t.Context(), Actor{Subject: "service:s", Credential: "tok"})
+		changes := replica.Changes(t.Context(), Actor{Subject: "service:s", Credential: "tok"}, "t")
 		eventually(t, "a cached answer", func() bool {
 			live, err := replica.Live(t.Context(), "tok")
 			if !live || err != nil {

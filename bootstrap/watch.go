@@ -185,7 +185,7 @@ func (v *view) follow(ctx context.Context, out chan<- *model.BootstrapStatusChan
 	if done || err != nil {
 		return err
 	}
-	changed := v.Authz.Changes(ctx, v.actor)
+	changed := v.Authz.Changes(ctx, v.actor, v.tenantID)
 	if err := v.allowed(ctx); err != nil { // it may have changed before we listened
 		return err
 	}
