@@ -47,7 +47,7 @@ var may = map[string][]string{
 
 	// Drivers know the interface that they fill, and neither database nor caller.
 	"provider":              {"model", "internal/guard", "internal/problem", "internal/strictjson"},
-	"provider/providertest": {"model", "provider", "internal/problem"},
+	"provider/providertest": {"model", "provider", "internal/guard", "internal/problem", "apitest/netns"},
 	"provider/vendor":       {"provider", "internal/guard"},
 	"provider/awsec2":       {"model", "provider", "provider/ssh", "provider/vendor", "internal/guard"},
 	"provider/hetznercloud": {"model", "provider", "provider/ssh", "provider/vendor", "internal/guard"},

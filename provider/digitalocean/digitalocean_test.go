@@ -1,13 +1,9 @@
 package digitalocean_test
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
-	"net/http/httptest"
-	"net/netip"
 	"os"
 	"slices"
 	"strings"
@@ -16,144 +12,55 @@ import (
 
 	"better/compute/apitest/netns"
 	"better/compute/apitest/site"
-	"better/compute/internal/guard"
 	"better/compute/model"
 	"better/compute/provider"
 	"better/compute/provider/digitalocean"
 	"better/compute/provider/providertest"
 )
 
-// TestMain makes of the test's own program an agent that does nothing, for as long as it is let.
-func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == "run" {
-		time.Sleep(time.Hour)
-		return
-	}
-	site.Main(m)
-}
+func TestMain(m *testing.M) { providertest.Main(m, site.Main) }
 
 const (
 	plainConfig = `{"apiToken":"secret://do","sshPrivateKey":"secret://do-ssh","sshKeyIds":[512189]}`
 	first       = 3164444 // the droplet that is there
 )
 
-// bundle is an account of a test's own.
-type bundle struct {
-	*providertest.Account
-	fake   *fake
-	faults *providertest.Faults
+type options = providertest.Options[*fake]
+
+var rig = &providertest.Rig[*fake]{
+	Driver: func(url string, timeout time.Duration) provider.Driver {
+		return digitalocean.New(digitalocean.Options{Endpoint: url, Networks: providertest.Loopback(), Timeout: timeout})
+	},
+	Config: plainConfig, SSHKey: "secret://do-ssh", Secret: secret,
+	Fake: func() *fake {
+		f := newFake()
+		f.making = 1
+		return f
+	},
+	Description: "testdata/openapi.json",
+	OfferID:     "s-2vcpu-2gb:fra1", MachineID: fmt.Sprint(first), Sold: (*fake).sold,
+	Place: func(f *fake, address string) {
+		f.address = address
+		f.give(f.droplets[0])
+	},
 }
-
-type options struct {
-	timeout time.Duration
-	host    *netns.Host // that the first droplet is
-	key     string
-	change  func(*fake)
-}
-
-func setup(t *testing.T, o options) *bundle {
-	t.Helper()
-	b := &bundle{fake: newFake()}
-	b.fake.making = 1
-	config := plainConfig
-	if o.host != nil {
-		b.fake.address = o.host.Address.String()
-		b.fake.give(b.fake.droplets[0])
-		config = fmt.Sprintf(`%s,"hostFingerprints":{"%d":%q}}`, strings.TrimSuffix(plainConfig, "}"), first, o.host.Fingerprint)
-		o.key = o.host.PrivateKey
-	}
-	if o.change != nil {
-		o.change(b.fake)
-	}
-	b.faults = providertest.NewFaults(providertest.Contract(t, "testdata/openapi.json", "", b.fake))
-	server := httptest.NewServer(b.faults)
-	client := open(server.URL, o.timeout, config, o.key)
-	b.Account = &providertest.Account{Client: client, Secret: secret, OfferID: "s-2vcpu-2gb:fra1", Sold: b.fake.sold}
-	if o.host != nil {
-		b.MachineID, b.Payload = fmt.Sprint(first), payload
-	}
-	t.Cleanup(func() { _ = client.Close(); server.Close() })
-	return b
-}
-
-func open(url string, timeout time.Duration, config, key string) provider.Client {
-	if key == "" {
-		key = anyKey
-	}
-	client, err := driver(url, timeout).Open(context.Background(), provider.Account{
-		ID: "pacct_test", Config: json.RawMessage(config),
-		Secret: func(_ context.Context, reference string) (string, error) {
-			if reference == "secret://do-ssh" {
-				return key, nil
-			}
-			return secret, nil
-		},
-	})
-	if err != nil {
-		panic(err)
-	}
-	return client
-}
-
-var anyKey = netns.NewKey()
-
-func driver(url string, timeout time.Duration) *digitalocean.Driver {
-	return digitalocean.New(digitalocean.Options{Endpoint: url, Networks: guard.Networks{netip.MustParsePrefix("127.0.0.0/8")}, Timeout: timeout})
-}
-
-func payload(generation int) provider.Payload {
-	return delivered(generation, func() (io.ReadCloser, error) { return os.Open("/proc/self/exe") })
-}
-
-func delivered(generation int, agent func() (io.ReadCloser, error)) provider.Payload {
-	return provider.Payload{
-		Generation: generation, JoinURL: "https://192.0.2.1:8443", CAPin: "sha256:" + strings.Repeat("0", 64), Token: fmt.Sprintf("join-%d", generation),
-		AgentBinary: func(string) (io.ReadCloser, error) { return agent() },
-	}
-}
-
-// broken has an agent that ends at once.
-func broken(generation int) provider.Payload {
-	return delivered(generation, func() (io.ReadCloser, error) {
-		return io.NopCloser(strings.NewReader("#!/bin/sh\necho no >&2\nexit 3\n")), nil
-	})
-}
-
-func with(faults ...providertest.Fault) providertest.Situation { return arranged(options{}, faults...) }
-
-func changed(change func(*fake)) providertest.Situation { return arranged(options{change: change}) }
-
-func arranged(o options, faults ...providertest.Fault) providertest.Situation {
-	return providertest.Situation{Arrange: func(t *testing.T) *providertest.Account {
-		t.Helper()
-		b := setup(t, o)
-		b.faults.Add(faults...)
-		return b.Account
-	}}
-}
-
-type do = func(http.ResponseWriter, *http.Request, http.Handler)
 
 func isOrder(r *http.Request) bool {
 	return r.Method == http.MethodPost && r.URL.Path == "/v2/droplets"
 }
 
-func onOrder(d do) providertest.Fault { return providertest.Fault{Match: isOrder, Do: d} }
-func onNext(d do) providertest.Fault  { return providertest.Fault{Do: d} }
-func always(d do) providertest.Fault  { return providertest.Fault{Always: true, Do: d} }
+func onOrder(do providertest.Do) providertest.Fault { return providertest.On(isOrder, do) }
 
 func refusedOrder(status int, message string) providertest.Situation {
-	return with(onOrder(providertest.Reply(status, refusal("unprocessable_entity", message))))
+	return rig.With(onOrder(providertest.Reply(status, refusal("unprocessable_entity", message))))
 }
-
-func none(reason string) providertest.Situation { return providertest.Situation{Reason: reason} }
 
 func TestConformance(t *testing.T) {
 	t.Parallel()
 	hosts := netns.Hosts(t, 2)
-	plain := arranged(options{host: hosts[0]})
+	plain := rig.Arranged(options{Host: hosts[0]})
 	providertest.Run(t, providertest.Config{
-		Driver: driver("http://127.0.0.1:1", 0),
+		Driver: rig.Driver("http://127.0.0.1:1", 0),
 		Configs: []string{
 			plainConfig,
 			`{"apiToken":"env://DO_TOKEN","sshPrivateKey":"vault://do#ssh","sshKeyIds":[1,2],"image":"debian-12-x64","gpuImage":"gpu-amd-base","hostFingerprints":{"3164444":"SHA256:uNiVztksCsDhcc0u9e8BrkpJcqtoUZRiiYKqKpwRbZA"}}`,
@@ -164,42 +71,32 @@ func TestConformance(t *testing.T) {
 		},
 		Plain: plain,
 
-		ThreePages:    changed(func(f *fake) { f.perPage = 4 }),
-		EmptyLastPage: changed(func(f *fake) { f.perPage, f.emptyLastPage = 5, true }),
-		RepeatedPage:  changed(func(f *fake) { f.perPage, f.repeatedPage = 4, true }),
-		ExtraFields:   with(always(providertest.ExtraFields)),
-		MissingPrice:  changed(func(f *fake) { f.sizes[0]["price_hourly"], f.sizes[0]["price_monthly"] = 0, 0 }),
-		UnknownGPU:    changed(func(f *fake) { f.sizes[9]["gpu_info"].(object)["model"] = "acme_frobnicator_9" }),
-		OddIDs: providertest.Situation{Arrange: func(t *testing.T) *providertest.Account {
-			t.Helper()
-			b := setup(t, options{change: func(f *fake) { f.sizes = append(f.sizes, size("s/9 (beta)", 9, "fra1"), size("s:9", 9, "fra1")) }})
-			b.OfferID = provider.OfferID("s/9 (beta)", "fra1")
-			return b.Account
-		}},
+		ThreePages:    rig.Changed(func(f *fake) { f.perPage = 4 }),
+		EmptyLastPage: rig.Changed(func(f *fake) { f.perPage, f.emptyLastPage = 5, true }),
+		RepeatedPage:  rig.Changed(func(f *fake) { f.perPage, f.repeatedPage = 4, true }),
+		ExtraFields:   rig.With(providertest.Always(providertest.ExtraFields)),
+		MissingPrice:  rig.Changed(func(f *fake) { f.sizes[0]["price_hourly"], f.sizes[0]["price_monthly"] = 0, 0 }),
+		UnknownGPU:    rig.Changed(func(f *fake) { f.sizes[9]["gpu_info"].(object)["model"] = "acme_frobnicator_9" }),
+		OddIDs:        rig.Arranged(options{OfferID: provider.OfferID("s/9 (beta)", "fra1"), Change: func(f *fake) { f.sizes = append(f.sizes, size("s/9 (beta)", 9, "fra1"), size("s:9", 9, "fra1")) }}),
 
-		AnswerLost:      with(onOrder(providertest.AnswerLost)),
-		HalfAnswer:      with(onOrder(providertest.HalfAnswer)),
-		OrderFails:      with(onOrder(providertest.Reply(500, refusal("server_error", "Unexpected server-side error")))),
-		OutOfStock:      changed(func(f *fake) { f.sizes[1]["regions"] = []string{"nyc1"} }),
-		OutOfStockLater: none("DigitalOcean finds a place for a droplet before it answers."),
-		OfferGone:       changed(func(f *fake) { f.sizes = f.sizes[2:] }),
-		Quota:           changed(func(f *fake) { f.limit = 2 }),
+		AnswerLost:      rig.With(onOrder(providertest.AnswerLost)),
+		HalfAnswer:      rig.With(onOrder(providertest.HalfAnswer)),
+		OrderFails:      rig.With(onOrder(providertest.Reply(500, refusal("server_error", "Unexpected server-side error")))),
+		OutOfStock:      rig.Changed(func(f *fake) { f.sizes[1]["regions"] = []string{"nyc1"} }),
+		OutOfStockLater: providertest.None("DigitalOcean finds a place for a droplet before it answers."),
+		OfferGone:       rig.Changed(func(f *fake) { f.sizes = f.sizes[2:] }),
+		Quota:           rig.Changed(func(f *fake) { f.limit = 2 }),
 		Payment:         refusedOrder(422, "This size is currently restricted, please send an additional payment to unlock."),
-		Locked:          none("An install goes over SSH, past DigitalOcean, and waits there for another one."),
+		Locked:          providertest.None("An install goes over SSH, past DigitalOcean, and waits there for another one."),
 
-		Unauthorized:   with(always(providertest.Reply(401, refusal("unauthorized", "Unable to authenticate you")))),
-		Forbidden:      with(onNext(providertest.Reply(403, refusal("forbidden", "You are not authorized to perform this operation")))),
-		RateLimited:    with(onNext(providertest.Reply(429, refusal("too_many_requests", "API Rate limit exceeded.")))),
-		RateLimitedFor: with(onNext(providertest.Reply(429, refusal("too_many_requests", "API Rate limit exceeded."), "Retry-After", "7"))),
-		Down:           with(always(providertest.Reply(503, refusal("service_unavailable", "Unavailable")))),
-		Hangs:          arranged(options{timeout: 300 * time.Millisecond}, onNext(providertest.Hang)),
-		Garbage:        with(always(providertest.HTML)),
-		InstallFails: providertest.Situation{Arrange: func(t *testing.T) *providertest.Account {
-			t.Helper()
-			b := setup(t, options{host: hosts[1]})
-			b.Payload = broken
-			return b.Account
-		}},
+		Unauthorized:   rig.With(providertest.Always(providertest.Reply(401, refusal("unauthorized", "Unable to authenticate you")))),
+		Forbidden:      rig.With(providertest.OnNext(providertest.Reply(403, refusal("forbidden", "You are not authorized to perform this operation")))),
+		RateLimited:    rig.With(providertest.OnNext(providertest.Reply(429, refusal("too_many_requests", "API Rate limit exceeded.")))),
+		RateLimitedFor: rig.With(providertest.OnNext(providertest.Reply(429, refusal("too_many_requests", "API Rate limit exceeded."), "Retry-After", "7"))),
+		Down:           rig.With(providertest.Always(providertest.Reply(503, refusal("service_unavailable", "Unavailable")))),
+		Hangs:          rig.Arranged(options{Timeout: 300 * time.Millisecond}, providertest.OnNext(providertest.Hang)),
+		Garbage:        rig.With(providertest.Always(providertest.HTML)),
+		InstallFails:   rig.Arranged(options{Host: hosts[1], Payload: providertest.BrokenPayload}),
 	})
 }
 
@@ -210,16 +107,13 @@ func TestMutants(t *testing.T) {
 		f.perPage = 4
 		f.address = "0.0.0.1" // where nobody is dialled
 		f.give(f.droplets[0])
-		return providertest.Mutant{
-			Fake: f, OfferID: "s-2vcpu-2gb:fra1", MachineID: fmt.Sprint(first), InstallRef: "generation-1", Sold: f.sold,
-			Open: func(url string) provider.Client { return open(url, 300*time.Millisecond, plainConfig, "") },
-		}
+		return rig.Mutant(f, "generation-1")
 	}})
 }
 
 func TestOffersOfASize(t *testing.T) {
 	t.Parallel()
-	b := setup(t, options{})
+	b := rig.Bench(t, options{})
 	offers, err := b.Client.Offers(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -261,7 +155,7 @@ func TestRecordedSizes(t *testing.T) {
 	if err := json.Unmarshal(text, &recordings); err != nil {
 		t.Fatal(err)
 	}
-	b := setup(t, options{change: func(f *fake) { f.sizes = recordings[0].JSON.Sizes }})
+	b := rig.Bench(t, options{Change: func(f *fake) { f.sizes = recordings[0].JSON.Sizes }})
 	offers, err := b.Client.Offers(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -281,7 +175,7 @@ func TestRecordedSizes(t *testing.T) {
 // TestGPUDropletsAreFound: DigitalOcean leaves them out of the plain list, and of that by name.
 func TestGPUDropletsAreFound(t *testing.T) {
 	t.Parallel()
-	b := setup(t, options{change: func(f *fake) { f.create("bcd-"+strings.Repeat("0", 26), "gpu-h100x8-640gb", "nyc2", nil) }})
+	b := rig.Bench(t, options{Change: func(f *fake) { f.create("bcd-"+strings.Repeat("0", 26), "gpu-h100x8-640gb", "nyc2", nil) }})
 	o := b.Client.(provider.Claimant)
 	machines, err := o.Machines(t.Context())
 	if err != nil || len(machines) != 3 {
@@ -312,9 +206,7 @@ func TestRefusals(t *testing.T) {
 		"Please add a valid payment method before creating droplets":    provider.Payment,
 		"Something new": provider.Fatal,
 	} {
-		b := setup(t, options{})
-		b.faults.Add(onOrder(providertest.Reply(422, refusal("unprocessable_entity", message))))
-		_, err := b.Client.(provider.Orderer).Order(t.Context(), provider.Order{OperationID: "bcd-1", OfferID: b.OfferID})
+		err := rig.Refused(t, onOrder(providertest.Reply(422, refusal("unprocessable_entity", message))))
 		if provider.ClassOf(err) != want {
 			t.Errorf("%s: %v, want class %s", message, err, want)
 		}
@@ -324,8 +216,8 @@ func TestRefusals(t *testing.T) {
 // TestABusyDropletIsReleasedLater: another action of the droplet's passes.
 func TestABusyDropletIsReleasedLater(t *testing.T) {
 	t.Parallel()
-	b := setup(t, options{change: func(f *fake) { f.create("bcd-1", "s-1vcpu-1gb", "nyc1", nil) }})
-	b.faults.Add(providertest.Fault{
+	b := rig.Bench(t, options{Change: func(f *fake) { f.create("bcd-1", "s-1vcpu-1gb", "nyc1", nil) }})
+	b.Faults.Add(providertest.Fault{
 		Match: func(r *http.Request) bool { return r.Method == http.MethodDelete },
 		Do:    providertest.Reply(422, refusal("unprocessable_entity", "Droplet already has a pending event.")),
 	})
@@ -334,7 +226,7 @@ func TestABusyDropletIsReleasedLater(t *testing.T) {
 	if err := o.Release(t.Context(), "bcd-1", id); provider.ClassOf(err) != provider.Conflict {
 		t.Errorf("while it is busy: %v", err)
 	}
-	if err := o.Release(t.Context(), "bcd-1", id); err != nil || b.fake.find(id) != nil {
+	if err := o.Release(t.Context(), "bcd-1", id); err != nil || b.Fake.find(id) != nil {
 		t.Errorf("then: %v", err)
 	}
 }
@@ -344,36 +236,15 @@ func TestABusyDropletIsReleasedLater(t *testing.T) {
 func TestInstallsOnWhatItOrdered(t *testing.T) {
 	t.Parallel()
 	host := netns.Hosts(t, 1)[0]
-	b := setup(t, options{key: netns.NewKey(), change: func(f *fake) { f.address = host.Address.String() }})
-	c := b.Client.(interface {
-		provider.Bootstrapper
-		provider.Orderer
-	})
+	b := rig.Bench(t, options{Change: func(f *fake) { f.address = host.Address.String() }})
+	c := b.Whole()
 	if _, err := c.Order(t.Context(), provider.Order{OperationID: "bcd-1", OfferID: b.OfferID}); err != nil {
 		t.Fatal(err)
 	}
-	host.TakeUserData(b.fake.userData[first+2])
+	host.TakeUserData(b.Fake.userData[first+2])
 	id := fmt.Sprint(first + 2)
-	identity, err := c.Identify(t.Context(), id)
-	for ; provider.ClassOf(err) == provider.Unavailable && err != nil; identity, err = c.Identify(t.Context(), id) { // it is made after some looks
-	}
-	if err != nil || identity.Serial != id || !strings.HasPrefix(identity.SSHHostKey, "SHA256:") {
-		t.Fatalf("identity %+v, %v", identity, err)
-	}
-	if p, err := c.Prepare(t.Context(), id); err != nil || !p.Ready {
-		t.Fatalf("prepare: %+v, %v", p, err)
-	}
-	ref, err := c.Install(t.Context(), id, payload(1))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got := strings.TrimSpace(host.Run("cat /etc/bcd/join-token")); got != "join-1" {
-		t.Errorf("token %q", got)
-	}
-	if _, err := c.InstallStatus(t.Context(), id, ref); err != nil {
-		t.Error(err)
-	}
-	if _, err := c.Prepare(t.Context(), fmt.Sprint(first)); provider.ClassOf(err) != provider.InvalidConfig || !strings.Contains(err.Error(), "hostFingerprints") {
-		t.Errorf("a droplet that nobody ordered: %v", err)
+	identity := providertest.InstallsOnOrdered(t, c, host, id, fmt.Sprint(first))
+	if identity.Serial != id {
+		t.Errorf("identity %+v", identity)
 	}
 }

@@ -361,7 +361,7 @@ func replayed(t *testing.T, r recording) string {
 		}
 	}))
 	defer server.Close()
-	c := client(server.URL, 0, open)
+	c := rig.Open(server.URL, options{Config: open})
 	defer func() { _ = c.Close() }()
 	var claim *provider.Claim
 	var err error

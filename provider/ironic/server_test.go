@@ -272,13 +272,13 @@ func TestServer(t *testing.T) {
 	account := func(t *testing.T) *providertest.Account {
 		t.Helper()
 		return &providertest.Account{
-			Client: client(s.url, 0, plain), Secret: secret, OfferID: class + ":default", MachineID: mine, Sold: s.sold, Payload: payload,
+			Client: rig.Open(s.url, options{}), Secret: secret, OfferID: class + ":default", MachineID: mine, Sold: s.sold, Payload: providertest.Payload,
 		}
 	}
 	t.Run("conformance", func(t *testing.T) {
-		elsewhere := none(realTests)
+		elsewhere := providertest.None(realTests)
 		providertest.Run(t, providertest.Config{
-			Driver: driver("http://127.0.0.1:1", 0), Configs: []string{plain, open}, Plain: providertest.Situation{Arrange: account},
+			Driver: rig.Driver("http://127.0.0.1:1", 0), Configs: []string{plain, open}, Plain: providertest.Situation{Arrange: account},
 			ThreePages: elsewhere, EmptyLastPage: elsewhere, RepeatedPage: elsewhere, ExtraFields: elsewhere, MissingPrice: elsewhere, UnknownGPU: elsewhere, OddIDs: elsewhere,
 			AnswerLost: elsewhere, OrderFails: elsewhere, HalfAnswer: elsewhere, OutOfStock: elsewhere, OfferGone: elsewhere, Quota: elsewhere, Payment: elsewhere,
 			OutOfStockLater: providertest.Situation{Arrange: func(t *testing.T) *providertest.Account {
@@ -291,7 +291,7 @@ func TestServer(t *testing.T) {
 			Unauthorized: providertest.Situation{Arrange: func(t *testing.T) *providertest.Account {
 				t.Helper()
 				a := account(t)
-				a.Client = client(s.url, 0, strings.Replace(plain, `"compute"`, `"nobody"`, 1))
+				a.Client = rig.Open(s.url, options{Config: strings.Replace(plain, `"compute"`, `"nobody"`, 1)})
 				return a
 			}},
 		})
@@ -329,7 +329,7 @@ func (s *server) testLife(t *testing.T, a *providertest.Account) {
 			return err == nil && p.Ready
 		})
 		s.await("the delivery", func() bool {
-			_, err := b.Install(t.Context(), id, payload(generation))
+			_, err := b.Install(t.Context(), id, providertest.Payload(generation))
 			if err != nil && provider.ClassOf(err) != provider.Conflict {
 				t.Fatal(err)
 			}

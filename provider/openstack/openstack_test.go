@@ -1,22 +1,15 @@
 package openstack_test
 
 import (
-	"context"
 	"encoding/json"
-	"fmt"
-	"io"
 	"net/http"
 	"net/http/httptest"
-	"net/netip"
 	"os"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"better/compute/apitest/site"
-	"better/compute/internal/guard"
-	"better/compute/model"
 	"better/compute/provider"
 	"better/compute/provider/openstack"
 	"better/compute/provider/providertest"
@@ -30,65 +23,19 @@ const (
 	full     = `{` + required + `,"serial":"none","sshKeyName":"admins","networkIds":["` + networkID + `"]}`
 )
 
-// bundle is an account of a test's own.
-type bundle struct {
-	*providertest.Account
-	fake   *fake
-	faults *providertest.Faults
-}
+type options = providertest.Options[*fake]
 
-func setup(t *testing.T, timeout time.Duration, change func(*fake)) *bundle {
-	t.Helper()
-	b := &bundle{fake: newFake()}
-	b.fake.building = 1
-	if change != nil {
-		change(b.fake)
-	}
-	b.faults = providertest.NewFaults(b.fake)
-	server := httptest.NewServer(b.faults)
-	client := open(server.URL, timeout, plain)
-	b.Account = &providertest.Account{
-		Client: client, Secret: secret, OfferID: "vps.2:RegionOne", MachineID: uuid(1), Sold: b.fake.sold, Payload: payload,
-	}
-	t.Cleanup(func() { _ = client.Close(); server.Close() })
-	return b
-}
-
-func open(url string, timeout time.Duration, config string) provider.Client {
-	client, err := driver(url, timeout).Open(context.Background(), provider.Account{
-		ID: "pacct_test", Config: json.RawMessage(config),
-		Secret: func(context.Context, string) (string, error) { return secret, nil },
-	})
-	if err != nil {
-		panic(err)
-	}
-	return client
-}
-
-func driver(url string, timeout time.Duration) *openstack.Driver {
-	return openstack.New(openstack.Options{Endpoint: url + "/v3", Networks: guard.Networks{netip.MustParsePrefix("127.0.0.0/8")}, Timeout: timeout})
-}
-
-func payload(generation int) provider.Payload {
-	return provider.Payload{
-		Generation: generation, JoinURL: "https://192.0.2.1:8443", CAPin: "sha256:" + strings.Repeat("0", 64), Token: fmt.Sprintf("join-%d", generation),
-		AgentBinary: func(arch string) (io.ReadCloser, error) {
-			return io.NopCloser(strings.NewReader("agent of " + arch)), nil
-		},
-	}
-}
-
-func with(faults ...providertest.Fault) providertest.Situation { return arranged(0, nil, faults...) }
-
-func changed(change func(*fake)) providertest.Situation { return arranged(0, change) }
-
-func arranged(timeout time.Duration, change func(*fake), faults ...providertest.Fault) providertest.Situation {
-	return providertest.Situation{Arrange: func(t *testing.T) *providertest.Account {
-		t.Helper()
-		b := setup(t, timeout, change)
-		b.faults.Add(faults...)
-		return b.Account
-	}}
+var rig = &providertest.Rig[*fake]{
+	Driver: func(url string, timeout time.Duration) provider.Driver {
+		return openstack.New(openstack.Options{Endpoint: url + "/v3", Networks: providertest.Loopback(), Timeout: timeout})
+	},
+	Config: plain, Secret: secret,
+	Fake: func() *fake {
+		f := newFake()
+		f.building = 1
+		return f
+	},
+	OfferID: "vps.2:RegionOne", MachineID: uuid(1), Sold: (*fake).sold,
 }
 
 func isOrder(r *http.Request) bool {
@@ -97,60 +44,51 @@ func isOrder(r *http.Request) bool {
 func isAction(r *http.Request) bool { return strings.HasSuffix(r.URL.Path, "/action") }
 func isNova(r *http.Request) bool   { return strings.HasPrefix(r.URL.Path, "/v2.1/") }
 
-type do = func(http.ResponseWriter, *http.Request, http.Handler)
+func onOrder(do providertest.Do) providertest.Fault { return providertest.On(isOrder, do) }
 
-func onOrder(d do) providertest.Fault { return providertest.Fault{Match: isOrder, Do: d} }
-func onNova(d do) providertest.Fault  { return providertest.Fault{Match: isNova, Do: d} }
-func always(d do) providertest.Fault  { return providertest.Fault{Always: true, Do: d} }
-
-func none(reason string) providertest.Situation { return providertest.Situation{Reason: reason} }
+func onNova(do providertest.Do) providertest.Fault { return providertest.On(isNova, do) }
 
 func TestConformance(t *testing.T) {
 	t.Parallel()
 	providertest.Run(t, providertest.Config{
-		Driver:  driver("http://127.0.0.1:1", 0),
+		Driver:  rig.Driver("http://127.0.0.1:1", 0),
 		Configs: []string{plain, full},
 		BadConfigs: []string{
 			`{}`, strings.Replace(plain, "secret://openstack", "plain", 1), strings.Replace(plain, "RegionOne", "../x", 1), strings.Replace(full, "none", "other", 1),
 			strings.Replace(plain, imageID, "debian", 1), strings.Replace(full, networkID, "net", 1), strings.Replace(plain, "EUR", "euro", 1),
 		},
-		Plain: with(),
+		Plain: rig.With(),
 
-		ThreePages:    changed(func(f *fake) { f.perPage = 5 }),
-		EmptyLastPage: changed(func(f *fake) { f.perPage = 6 }), // of 12
-		RepeatedPage:  changed(func(f *fake) { f.perPage, f.repeatedPage = 5, true }),
-		ExtraFields:   with(always(providertest.ExtraFields)),
-		MissingPrice:  with(), // only one flavor has one
-		UnknownGPU: changed(func(f *fake) {
+		ThreePages:    rig.Changed(func(f *fake) { f.perPage = 5 }),
+		EmptyLastPage: rig.Changed(func(f *fake) { f.perPage = 6 }), // of 12
+		RepeatedPage:  rig.Changed(func(f *fake) { f.perPage, f.repeatedPage = 5, true }),
+		ExtraFields:   rig.With(providertest.Always(providertest.ExtraFields)),
+		MissingPrice:  rig.With(), // only one flavor has one
+		UnknownGPU: rig.Changed(func(f *fake) {
 			f.flavors = append(f.flavors, flavor("new", 4, object{"pci_passthrough:alias": "gpu-frobnicator9:2"}))
 		}),
-		OddIDs: providertest.Situation{Arrange: func(t *testing.T) *providertest.Account {
-			t.Helper()
-			b := setup(t, 0, func(f *fake) {
-				f.flavors = append(f.flavors, flavor("8 cores/16 (new)", 8, nil), flavor("a:b", 1, nil))
-			})
-			b.OfferID = provider.OfferID("8 cores/16 (new)", "RegionOne")
-			return b.Account
-		}},
+		OddIDs: rig.Arranged(options{OfferID: provider.OfferID("8 cores/16 (new)", "RegionOne"), Change: func(f *fake) {
+			f.flavors = append(f.flavors, flavor("8 cores/16 (new)", 8, nil), flavor("a:b", 1, nil))
+		}}),
 
-		AnswerLost:      with(onOrder(providertest.AnswerLost)),
-		HalfAnswer:      with(onOrder(providertest.HalfAnswer)),
-		OrderFails:      with(onOrder(providertest.Reply(500, refusal(500, "Unexpected API Error.")))),
-		OutOfStock:      none("Nova looks for a host after it has answered."),
-		OutOfStockLater: changed(func(f *fake) { f.lateStock = true }),
-		OfferGone:       changed(func(f *fake) { f.flavors = f.flavors[2:] }),
-		Quota:           changed(func(f *fake) { f.limit = 1 }),
-		Payment:         none("OpenStack has no invoices."),
-		Locked:          with(providertest.Fault{Match: isAction, Do: providertest.Reply(409, refusal(409, "Cannot 'rebuild' instance while it is in task_state rebuilding"))}),
+		AnswerLost:      rig.With(onOrder(providertest.AnswerLost)),
+		HalfAnswer:      rig.With(onOrder(providertest.HalfAnswer)),
+		OrderFails:      rig.With(onOrder(providertest.Reply(500, refusal(500, "Unexpected API Error.")))),
+		OutOfStock:      providertest.None("Nova looks for a host after it has answered."),
+		OutOfStockLater: rig.Changed(func(f *fake) { f.lateStock = true }),
+		OfferGone:       rig.Changed(func(f *fake) { f.flavors = f.flavors[2:] }),
+		Quota:           rig.Changed(func(f *fake) { f.limit = 1 }),
+		Payment:         providertest.None("OpenStack has no invoices."),
+		Locked:          rig.With(providertest.On(isAction, providertest.Reply(409, refusal(409, "Cannot 'rebuild' instance while it is in task_state rebuilding")))),
 
-		Unauthorized:   with(always(providertest.Reply(401, `{"error":{"code":401,"title":"Unauthorized","message":"The request you have made requires authentication."}}`))),
-		Forbidden:      with(onNova(providertest.Reply(403, refusal(403, "Policy doesn't allow os_compute_api:servers:index to be performed.")))),
-		RateLimited:    with(onNova(providertest.Reply(413, refusal(413, "This request was rate-limited.")))),
-		RateLimitedFor: with(onNova(providertest.Reply(429, refusal(429, "This request was rate-limited."), "Retry-After", "7"))),
-		Down:           with(always(providertest.Reply(503, `{}`))),
-		Hangs:          arranged(300*time.Millisecond, nil, onNova(providertest.Hang)),
-		Garbage:        with(providertest.Fault{Match: isNova, Always: true, Do: providertest.HTML}),
-		InstallFails:   changed(func(f *fake) { f.failRebuilds = true }),
+		Unauthorized:   rig.With(providertest.Always(providertest.Reply(401, `{"error":{"code":401,"title":"Unauthorized","message":"The request you have made requires authentication."}}`))),
+		Forbidden:      rig.With(onNova(providertest.Reply(403, refusal(403, "Policy doesn't allow os_compute_api:servers:index to be performed.")))),
+		RateLimited:    rig.With(onNova(providertest.Reply(413, refusal(413, "This request was rate-limited.")))),
+		RateLimitedFor: rig.With(onNova(providertest.Reply(429, refusal(429, "This request was rate-limited."), "Retry-After", "7"))),
+		Down:           rig.With(providertest.Always(providertest.Reply(503, `{}`))),
+		Hangs:          rig.Arranged(options{Timeout: 300 * time.Millisecond}, onNova(providertest.Hang)),
+		Garbage:        rig.With(providertest.Fault{Match: isNova, Always: true, Do: providertest.HTML}),
+		InstallFails:   rig.Changed(func(f *fake) { f.failRebuilds = true }),
 	})
 }
 
@@ -159,50 +97,34 @@ func TestMutants(t *testing.T) {
 	providertest.Mutate(t, providertest.Mutants{Provider: "openstack", New: func(*testing.T) providertest.Mutant {
 		f := newFake()
 		f.perPage = 5
-		return providertest.Mutant{
-			Fake: f, OfferID: "vps.2:RegionOne", MachineID: uuid(1), InstallRef: "rebuild", Sold: f.sold,
-			Open: func(url string) provider.Client { return open(url, 300*time.Millisecond, plain) },
-		}
+		return rig.Mutant(f, "rebuild")
 	}})
 }
 
 func TestOrdersAreSentOnce(t *testing.T) {
 	t.Parallel()
-	providertest.SentOnce(t, isOrder, "vps.2:RegionOne", newFake(), func(url string) provider.Client { return open(url, 300*time.Millisecond, plain) })
+	rig.SentOnce(t, isOrder)
 }
 
 func TestOffersOfFlavors(t *testing.T) {
 	t.Parallel()
-	b := setup(t, 0, nil)
+	b := rig.Bench(t, options{})
 	offers, err := b.Client.Offers(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	for id, want := range map[string]string{
+	providertest.WantOffers(t, offers, map[string]string{
 		"vps.2:RegionOne": `{"id":"vps.2:RegionOne","kind":"vps","region":"regionone","providerRegion":"RegionOne","name":"vps.2","arch":null,"vcpu":2,"memoryGiB":4,` +
 			`"disks":[{"sizeGB":40,"count":1,"media":"unknown"}],"gpu":null,"price":{"hourly":"0.05","monthly":"30","setup":null,"currency":"EUR","taxIncluded":false},"availability":"unknown",`,
 		"metal.h100x8:RegionOne": `"gpu":{"model":"H100","vendor":"nvidia","count":8,"memoryGiB":null},"price":null,`,
 		"gpu.l40s:RegionOne":     `"gpu":{"model":"L40S","vendor":"nvidia","count":1,"memoryGiB":null},`,
 		"baremetal:RegionOne":    `"kind":"metal"`,
 		"nvme:RegionOne":         `"gpu":null`,
-	} {
-		i := slices.IndexFunc(offers, func(o *model.Offer) bool { return o.ID == id })
-		if i < 0 {
-			t.Errorf("%s is not among %d offers", id, len(offers))
-			continue
-		}
-		got, err := json.Marshal(offers[i])
-		if err != nil {
-			t.Fatal(err)
-		}
-		if !strings.Contains(string(got), want) {
-			t.Errorf("got  %s\nwant %s", got, want)
-		}
-	}
+	})
 }
 
 // recording is what Nova itself has answered.
-func recording(t *testing.T, name string, change func(string) string) do {
+func recording(t *testing.T, name string, change func(string) string) providertest.Do {
 	t.Helper()
 	text, err := os.ReadFile("testdata/recordings/" + name + ".json")
 	if err != nil {
@@ -229,8 +151,8 @@ const recorded = "68975e2b-80d7-4e46-8b0f-cf5fef85d5ca"
 // TestRecordedLists reads what Nova itself has listed.
 func TestRecordedLists(t *testing.T) {
 	t.Parallel()
-	b := setup(t, 0, nil)
-	b.faults.Add(
+	b := rig.Bench(t, options{})
+	b.Faults.Add(
 		providertest.Fault{Match: func(r *http.Request) bool { return strings.HasSuffix(r.URL.Path, "/flavors/detail") }, Do: recording(t, "flavors_detail", nil)},
 		providertest.Fault{Match: func(r *http.Request) bool { return strings.HasSuffix(r.URL.Path, "/servers/detail") }, Do: recording(t, "servers_by_tag", nil)},
 		providertest.Fault{Match: func(r *http.Request) bool { return strings.HasSuffix(r.URL.Path, recorded) }, Do: recording(t, "server_get", nil)},
@@ -262,30 +184,30 @@ func TestRecordedLists(t *testing.T) {
 // TestRecordedRefusals classes what Nova itself has refused, at once and later.
 func TestRecordedRefusals(t *testing.T) {
 	t.Parallel()
-	b := setup(t, 0, nil)
+	b := rig.Bench(t, options{})
 	o := b.Client.(provider.Orderer)
 	operation := "bcd-" + strings.Repeat("0", 26)
 	for name, want := range map[string]provider.Class{
 		"create_over_quota_403": provider.Quota, "create_bad_flavor_400": provider.InvalidConfig, "unauthorized_401": provider.Auth,
 	} {
-		b.faults.Add(onOrder(recording(t, name, nil)))
+		b.Faults.Add(onOrder(recording(t, name, nil)))
 		_, err := o.Order(t.Context(), provider.Order{OperationID: operation, OfferID: b.OfferID})
 		if provider.ClassOf(err) != want {
 			t.Errorf("%s: %v, want %s", name, err, want)
 		}
 	}
-	b.faults.Add(onOrder(recording(t, "create", nil)))
+	b.Faults.Add(onOrder(recording(t, "create", nil)))
 	if claim, err := o.Order(t.Context(), provider.Order{OperationID: operation, OfferID: b.OfferID}); err != nil || claim.OrderRef != recorded {
 		t.Errorf("order %+v, %v", claim, err)
 	}
 	for name, want := range map[string]provider.Class{"rebuild_conflict_409": provider.Conflict, "rebuild_202": ""} {
-		b.faults.Add(providertest.Fault{Match: isAction, Do: recording(t, name, nil)})
-		_, err := b.Client.(provider.Bootstrapper).Install(t.Context(), recorded, payload(1))
+		b.Faults.Add(providertest.On(isAction, recording(t, name, nil)))
+		_, err := b.Client.(provider.Bootstrapper).Install(t.Context(), recorded, providertest.Payload(1))
 		if want == "" && err != nil || want != "" && provider.ClassOf(err) != want {
 			t.Errorf("%s: %v, want %s", name, err, want)
 		}
 	}
-	b.faults.Add(onNova(recording(t, "server_error_no_valid_host", func(body string) string {
+	b.Faults.Add(onNova(recording(t, "server_error_no_valid_host", func(body string) string {
 		var one struct{ Server map[string]any }
 		if err := json.Unmarshal([]byte(body), &one); err != nil {
 			t.Fatal(err)
@@ -306,7 +228,7 @@ func TestRecordedRefusals(t *testing.T) {
 // TestRefusedOrders classes what Nova says in words alone.
 func TestRefusedOrders(t *testing.T) {
 	t.Parallel()
-	b := setup(t, 0, nil)
+	b := rig.Bench(t, options{})
 	for message, want := range map[string]struct {
 		status int
 		class  provider.Class
@@ -320,7 +242,7 @@ func TestRefusedOrders(t *testing.T) {
 		"Maximum number of ports exceeded":                                   {403, provider.Quota},
 		"Policy doesn't allow os_compute_api:servers:create":                 {403, provider.Forbidden},
 	} {
-		b.faults.Add(onOrder(providertest.Reply(want.status, refusal(want.status, message))))
+		b.Faults.Add(onOrder(providertest.Reply(want.status, refusal(want.status, message))))
 		_, err := b.Client.(provider.Orderer).Order(t.Context(), provider.Order{OperationID: "bcd-1", OfferID: b.OfferID})
 		if provider.ClassOf(err) != want.class {
 			t.Errorf("%s: %v, want %s", message, err, want.class)
@@ -332,15 +254,15 @@ func TestRefusedOrders(t *testing.T) {
 func TestTheCatalogIsFollowedNowhereElse(t *testing.T) {
 	t.Parallel()
 	for _, url := range []string{"http://169.254.169.254/v2.1", "http://10.0.0.1:8774", "file:///etc/passwd", "", "http://user:pass@127.0.0.1/", "::"} {
-		b := setup(t, 0, func(f *fake) { f.novaURL = url })
+		b := rig.Bench(t, options{Change: func(f *fake) { f.novaURL = url }})
 		if url == "" {
-			b.fake.novaURL = " "
+			b.Fake.novaURL = " "
 		}
 		if err := b.Client.Check(t.Context()); provider.ClassOf(err) != provider.InvalidResponse && provider.ClassOf(err) != provider.InvalidConfig {
 			t.Errorf("%q: %v", url, err)
 		}
 	}
-	client := open(setupURL(t), 0, strings.Replace(plain, "RegionOne", "RegionNine", 1))
+	client := rig.Open(setupURL(t), options{Config: strings.Replace(plain, "RegionOne", "RegionNine", 1)})
 	defer func() { _ = client.Close() }()
 	if err := client.Check(t.Context()); provider.ClassOf(err) != provider.InvalidConfig || !strings.Contains(err.Error(), "RegionNine") {
 		t.Errorf("a region that is none: %v", err)
@@ -361,7 +283,7 @@ func TestServersThatAreNotReady(t *testing.T) {
 		"ACTIVE": "ready", "ACTIVE/rebuilding": "waits", "ACTIVE/rescuing": "waits", "ERROR": "ready", "SHUTOFF": "waits, ready", "REBOOT": "waits", "RESCUE": "fatal",
 		"PAUSED": "fatal", "SHELVED_OFFLOADED": "fatal", "LOCKED": "fatal", "DELETED": "not_found", "ACTIVE/deleting": "not_found", "NEVER MADE": "fatal",
 	} {
-		b := setup(t, 0, func(f *fake) {
+		b := rig.Bench(t, options{Change: func(f *fake) {
 			f.building = 100
 			s := f.servers[0]
 			status, task, busy := strings.Cut(state, "/")
@@ -375,7 +297,7 @@ func TestServersThatAreNotReady(t *testing.T) {
 			case "NEVER MADE":
 				s["status"], s["OS-SRV-USG:launched_at"] = "ERROR", nil
 			}
-		})
+		}})
 		prepare := func() string {
 			p, err := b.Client.(provider.Bootstrapper).Prepare(t.Context(), b.MachineID)
 			switch {
@@ -399,12 +321,12 @@ func TestServersThatAreNotReady(t *testing.T) {
 // TestARebuildAfterAFailedOne: while it runs Nova shows the status, and the fault, of the one before.
 func TestARebuildAfterAFailedOne(t *testing.T) {
 	t.Parallel()
-	b := setup(t, 0, func(f *fake) {
+	b := rig.Bench(t, options{Change: func(f *fake) {
 		f.building = 1
 		f.servers[0]["status"], f.servers[0]["fault"] = "ERROR", object{"code": 400, "message": "Image could not be downloaded."}
-	})
+	}})
 	c := b.Client.(provider.Bootstrapper)
-	ref, err := c.Install(t.Context(), b.MachineID, payload(1))
+	ref, err := c.Install(t.Context(), b.MachineID, providertest.Payload(1))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -433,7 +355,7 @@ func TestGPUsOfFlavors(t *testing.T) {
 		{object{"resources:VGPU": 1}, `null`},
 		{object{"quota:cpu_shares": "2048"}, `null`},
 	} {
-		b := setup(t, 0, func(f *fake) { f.flavors = []object{flavor("one", 1, c.specs)} })
+		b := rig.Bench(t, options{Change: func(f *fake) { f.flavors = []object{flavor("one", 1, c.specs)} }})
 		offers, err := b.Client.Offers(t.Context())
 		if err != nil || len(offers) != 1 {
 			t.Fatalf("%d offers, %v", len(offers), err)
@@ -447,27 +369,25 @@ func TestGPUsOfFlavors(t *testing.T) {
 // TestWhatIsOrderedAndDelivered looks at what an order and a rebuild carry.
 func TestWhatIsOrderedAndDelivered(t *testing.T) {
 	t.Parallel()
-	b := setup(t, 0, func(f *fake) { f.building = 0 })
+	b := rig.Bench(t, options{Change: func(f *fake) { f.building = 0 }})
 	c := b.Client.(provider.Bootstrapper)
 	for generation := range 2 {
-		if _, err := c.Install(t.Context(), b.MachineID, payload(generation)); err != nil {
+		if _, err := c.Install(t.Context(), b.MachineID, providertest.Payload(generation)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	got := b.fake.userData[b.MachineID]
-	if !strings.HasPrefix(got, "#!/bin/sh\n") || !strings.Contains(got, "join-1") || strings.Contains(got, "join-0") || !strings.Contains(got, "https://192.0.2.1:8443/v1/agent") {
-		t.Errorf("user data %s", got)
-	}
-	server := httptest.NewServer(b.fake)
+	got := b.Fake.userData[b.MachineID]
+	providertest.WantUserData(t, got, 1)
+	server := httptest.NewServer(b.Fake)
 	defer server.Close()
-	another := open(server.URL, 0, full)
+	another := rig.Open(server.URL, options{Config: full})
 	defer func() { _ = another.Close() }()
 	for _, client := range []provider.Client{b.Client, another} {
 		if _, err := client.(provider.Orderer).Order(t.Context(), provider.Order{OperationID: "bcd-1", OfferID: b.OfferID}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	text, err := json.Marshal(b.fake.ordered)
+	text, err := json.Marshal(b.Fake.ordered)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,9 +18,12 @@ type Fault struct {
 	Match func(*http.Request) bool
 	// Always spoils every match; otherwise the next one alone.
 	Always bool
-	// Do answers in place of the fake, which it may ask.
-	Do func(w http.ResponseWriter, r *http.Request, fake http.Handler)
+	// Do answers in place of the fake.
+	Do Do
 }
+
+// Do answers in place of the fake, which it may ask.
+type Do = func(w http.ResponseWriter, r *http.Request, fake http.Handler)
 
 // Faults stands between a driver and a fake.
 type Faults struct {
@@ -49,7 +52,7 @@ func (f *Faults) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	f.fake.ServeHTTP(w, r)
 }
 
-func (f *Faults) take(r *http.Request) func(http.ResponseWriter, *http.Request, http.Handler) {
+func (f *Faults) take(r *http.Request) Do {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for i, rule := range f.rules {
@@ -65,7 +68,7 @@ func (f *Faults) take(r *http.Request) func(http.ResponseWriter, *http.Request, 
 }
 
 // Reply answers with this and asks nobody. The headers come in pairs.
-func Reply(status int, body string, headers ...string) func(http.ResponseWriter, *http.Request, http.Handler) {
+func Reply(status int, body string, headers ...string) Do {
 	return func(w http.ResponseWriter, r *http.Request, _ http.Handler) {
 		_, _ = io.Copy(io.Discard, r.Body)
 		w.Header().Set("Content-Type", "application/json")
@@ -106,7 +109,7 @@ func HTML(w http.ResponseWriter, r *http.Request, fake http.Handler) {
 }
 
 // Rewrite has the fake answer, and changes the answer if it is a JSON document.
-func Rewrite(change func(document any) any) func(http.ResponseWriter, *http.Request, http.Handler) {
+func Rewrite(change func(document any) any) Do {
 	return func(w http.ResponseWriter, r *http.Request, fake http.Handler) {
 		answer := httptest.NewRecorder()
 		fake.ServeHTTP(answer, r)

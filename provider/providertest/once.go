@@ -14,7 +14,7 @@ import (
 // Requests that are no order are the fake's to answer. Client opens a client on the URL, whose requests take 300 ms at most.
 func SentOnce(t *testing.T, isOrder func(*http.Request) bool, offerID string, fake http.Handler, client func(url string) provider.Client) {
 	t.Helper()
-	for name, do := range map[string]func(http.ResponseWriter, *http.Request, http.Handler){
+	for name, do := range map[string]Do{
 		"408": Reply(http.StatusRequestTimeout, `{}`), "409": Reply(http.StatusConflict, `{}`), "423": Reply(http.StatusLocked, `{}`), "425": Reply(http.StatusTooEarly, `{}`),
 		"429": Reply(http.StatusTooManyRequests, `{}`), "429 in no time": Reply(http.StatusTooManyRequests, `{}`, "Retry-After", "0"),
 		"500": Reply(http.StatusInternalServerError, `{}`), "502": Reply(http.StatusBadGateway, `{}`), "503": Reply(http.StatusServiceUnavailable, `{}`),

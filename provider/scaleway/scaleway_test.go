@@ -1,13 +1,10 @@
 package scaleway_test
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"net/http/httptest"
-	"net/netip"
 	"os"
 	"slices"
 	"strings"
@@ -16,21 +13,13 @@ import (
 
 	"better/compute/apitest/netns"
 	"better/compute/apitest/site"
-	"better/compute/internal/guard"
 	"better/compute/model"
 	"better/compute/provider"
 	"better/compute/provider/providertest"
 	"better/compute/provider/scaleway"
 )
 
-// TestMain makes of the test's own program an agent that does nothing, for as long as it is let.
-func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == "run" {
-		time.Sleep(time.Hour)
-		return
-	}
-	site.Main(m)
-}
+func TestMain(m *testing.M) { providertest.Main(m, site.Main) }
 
 const (
 	plainConfig = `{"secretKey":"secret://scw","projectId":"fa1e3217-dc80-42ac-85c3-3f034b78b552","zones":["fr-par-1","fr-par-2"],"sshPrivateKey":"secret://scw-ssh","sshKeyIds":["e115bb5d-59c8-45af-a596-71200e31c5f9"]}`
@@ -40,124 +29,33 @@ const (
 // first is the server that is there.
 var first = "metal:fr-par-1:" + id(5_000_000)
 
-// bundle is an account of a test's own.
-type bundle struct {
-	*providertest.Account
-	fake   *fake
-	faults *providertest.Faults
-	client everything
+type options = providertest.Options[*fake]
+
+var rig = &providertest.Rig[*fake]{
+	Driver: func(url string, timeout time.Duration) provider.Driver {
+		return scaleway.New(scaleway.Options{Endpoint: url, Networks: providertest.Loopback(), Timeout: timeout})
+	},
+	Config: plainConfig, SSHKey: "secret://scw-ssh", Secret: secret,
+	Fake:    newFake,
+	OfferID: offerID, MachineID: first, Sold: (*fake).sold,
+	Place: func(f *fake, address string) {
+		f.address = address
+		f.give(f.servers[0])
+	},
 }
-
-type everything interface {
-	provider.Bootstrapper
-	provider.Claimant
-}
-
-type options struct {
-	timeout time.Duration
-	host    *netns.Host // that the first server is
-	key     string
-	change  func(*fake)
-}
-
-func setup(t *testing.T, o options) *bundle {
-	t.Helper()
-	b := &bundle{fake: newFake()}
-	config := plainConfig
-	if o.host != nil {
-		b.fake.address = o.host.Address.String()
-		b.fake.give(b.fake.servers[0])
-		config = fmt.Sprintf(`%s,"hostFingerprints":{%q:%q}}`, strings.TrimSuffix(plainConfig, "}"), first, o.host.Fingerprint)
-		o.key = o.host.PrivateKey
-	}
-	if o.change != nil {
-		o.change(b.fake)
-	}
-	b.faults = providertest.NewFaults(b.fake)
-	server := httptest.NewServer(b.faults)
-	b.client = open(server.URL, o.timeout, config, o.key)
-	b.Account = &providertest.Account{Client: b.client, Secret: secret, OfferID: offerID, Sold: b.fake.sold}
-	if o.host != nil {
-		b.MachineID, b.Payload = first, payload
-	}
-	t.Cleanup(func() { _ = b.client.Close(); server.Close() })
-	return b
-}
-
-func open(url string, timeout time.Duration, config, key string) everything {
-	if key == "" {
-		key = anyKey
-	}
-	client, err := driver(url, timeout).Open(context.Background(), provider.Account{
-		ID: "pacct_test", Config: json.RawMessage(config),
-		Secret: func(_ context.Context, reference string) (string, error) {
-			if reference == "secret://scw-ssh" {
-				return key, nil
-			}
-			return secret, nil
-		},
-	})
-	if err != nil {
-		panic(err)
-	}
-	return client.(everything)
-}
-
-var anyKey = netns.NewKey()
-
-func driver(url string, timeout time.Duration) *scaleway.Driver {
-	return scaleway.New(scaleway.Options{Endpoint: url, Networks: guard.Networks{netip.MustParsePrefix("127.0.0.0/8")}, Timeout: timeout})
-}
-
-func payload(generation int) provider.Payload {
-	return delivered(generation, func() (io.ReadCloser, error) { return os.Open("/proc/self/exe") })
-}
-
-func delivered(generation int, agent func() (io.ReadCloser, error)) provider.Payload {
-	return provider.Payload{
-		Generation: generation, JoinURL: "https://192.0.2.1:8443", CAPin: "sha256:" + strings.Repeat("0", 64), Token: fmt.Sprintf("join-%d", generation),
-		AgentBinary: func(string) (io.ReadCloser, error) { return agent() },
-	}
-}
-
-// broken has an agent that ends at once.
-func broken(generation int) provider.Payload {
-	return delivered(generation, func() (io.ReadCloser, error) {
-		return io.NopCloser(strings.NewReader("#!/bin/sh\necho no >&2\nexit 3\n")), nil
-	})
-}
-
-func with(faults ...providertest.Fault) providertest.Situation { return arranged(options{}, faults...) }
-
-func changed(change func(*fake)) providertest.Situation { return arranged(options{change: change}) }
-
-func arranged(o options, faults ...providertest.Fault) providertest.Situation {
-	return providertest.Situation{Arrange: func(t *testing.T) *providertest.Account {
-		t.Helper()
-		b := setup(t, o)
-		b.faults.Add(faults...)
-		return b.Account
-	}}
-}
-
-type do = func(http.ResponseWriter, *http.Request, http.Handler)
 
 func isOrder(r *http.Request) bool {
 	return r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, "/servers")
 }
 
-func onOrder(d do) providertest.Fault { return providertest.Fault{Match: isOrder, Do: d} }
-func onNext(d do) providertest.Fault  { return providertest.Fault{Do: d} }
-func always(d do) providertest.Fault  { return providertest.Fault{Always: true, Do: d} }
-
-func none(reason string) providertest.Situation { return providertest.Situation{Reason: reason} }
+func onOrder(do providertest.Do) providertest.Fault { return providertest.On(isOrder, do) }
 
 func TestConformance(t *testing.T) {
 	t.Parallel()
 	hosts := netns.Hosts(t, 2)
-	plain := arranged(options{host: hosts[0]})
+	plain := rig.Arranged(options{Host: hosts[0]})
 	providertest.Run(t, providertest.Config{
-		Driver: driver("http://127.0.0.1:1", 0),
+		Driver: rig.Driver("http://127.0.0.1:1", 0),
 		Configs: []string{
 			plainConfig,
 			`{"secretKey":"env://SCW_SECRET_KEY","projectId":"fa1e3217-dc80-42ac-85c3-3f034b78b552","sshPrivateKey":"vault://scw#ssh","sshKeyIds":["e115bb5d-59c8-45af-a596-71200e31c5f9"],"os":"Debian 12",` +
@@ -172,44 +70,34 @@ func TestConformance(t *testing.T) {
 		},
 		Plain: plain,
 
-		ThreePages:    changed(func(f *fake) { f.perPage = 4 }),
-		EmptyLastPage: changed(func(f *fake) { f.perPage, f.emptyLastPage = 3, true }),
-		RepeatedPage:  changed(func(f *fake) { f.perPage, f.repeatedPage = 4, true }),
-		ExtraFields:   with(always(providertest.ExtraFields)),
-		MissingPrice:  changed(func(f *fake) { f.offers[0]["price_per_hour"] = nil }),
-		UnknownGPU:    changed(func(f *fake) { f.offers[9]["gpus"] = []object{{"name": "Acme Frobnicator 9", "vram": 9000000000}} }),
-		OddIDs: providertest.Situation{Arrange: func(t *testing.T) *providertest.Account {
-			t.Helper()
-			b := setup(t, options{change: func(f *fake) {
-				f.offers = append(f.offers, offer("EM/9 (beta)", 9, "fr-par-1"), offer("EM:9", 9, "fr-par-1"))
-			}})
-			b.OfferID = provider.OfferID("EM/9 (beta)", "fr-par-1")
-			return b.Account
-		}},
+		ThreePages:    rig.Changed(func(f *fake) { f.perPage = 4 }),
+		EmptyLastPage: rig.Changed(func(f *fake) { f.perPage, f.emptyLastPage = 3, true }),
+		RepeatedPage:  rig.Changed(func(f *fake) { f.perPage, f.repeatedPage = 4, true }),
+		ExtraFields:   rig.With(providertest.Always(providertest.ExtraFields)),
+		MissingPrice:  rig.Changed(func(f *fake) { f.offers[0]["price_per_hour"] = nil }),
+		UnknownGPU:    rig.Changed(func(f *fake) { f.offers[9]["gpus"] = []object{{"name": "Acme Frobnicator 9", "vram": 9000000000}} }),
+		OddIDs: rig.Arranged(options{OfferID: provider.OfferID("EM/9 (beta)", "fr-par-1"), Change: func(f *fake) {
+			f.offers = append(f.offers, offer("EM/9 (beta)", 9, "fr-par-1"), offer("EM:9", 9, "fr-par-1"))
+		}}),
 
-		AnswerLost:      with(onOrder(providertest.AnswerLost)),
-		HalfAnswer:      with(onOrder(providertest.HalfAnswer)),
-		OrderFails:      with(onOrder(providertest.Reply(500, refusal("internal_error", "internal error")))),
-		OutOfStock:      changed(func(f *fake) { f.offers[1]["stock"] = "empty" }),
-		OutOfStockLater: changed(func(f *fake) { f.late = true }),
-		OfferGone:       changed(func(f *fake) { f.offers = f.offers[2:] }),
-		Quota:           changed(func(f *fake) { f.limit = 2 }),
-		Payment:         none("Scaleway has no refusal of an order for want of money; it locks the organization's keys."),
-		Locked:          none("An install goes over SSH, past Scaleway, and waits there for another one."),
+		AnswerLost:      rig.With(onOrder(providertest.AnswerLost)),
+		HalfAnswer:      rig.With(onOrder(providertest.HalfAnswer)),
+		OrderFails:      rig.With(onOrder(providertest.Reply(500, refusal("internal_error", "internal error")))),
+		OutOfStock:      rig.Changed(func(f *fake) { f.offers[1]["stock"] = "empty" }),
+		OutOfStockLater: rig.Changed(func(f *fake) { f.late = true }),
+		OfferGone:       rig.Changed(func(f *fake) { f.offers = f.offers[2:] }),
+		Quota:           rig.Changed(func(f *fake) { f.limit = 2 }),
+		Payment:         providertest.None("Scaleway has no refusal of an order for want of money; it locks the organization's keys."),
+		Locked:          providertest.None("An install goes over SSH, past Scaleway, and waits there for another one."),
 
-		Unauthorized:   with(always(providertest.Reply(401, refusal("denied_authentication", "authentication is denied")))),
-		Forbidden:      with(onNext(providertest.Reply(403, refusal("permissions_denied", "insufficient permissions")))),
-		RateLimited:    with(onNext(providertest.Reply(429, refusal("too_many_requests", "too many requests")))),
-		RateLimitedFor: with(onNext(providertest.Reply(429, refusal("too_many_requests", "too many requests"), "Retry-After", "7"))),
-		Down:           with(always(providertest.Reply(503, refusal("unavailable", "unavailable")))),
-		Hangs:          arranged(options{timeout: 300 * time.Millisecond}, onNext(providertest.Hang)),
-		Garbage:        with(always(providertest.HTML)),
-		InstallFails: providertest.Situation{Arrange: func(t *testing.T) *providertest.Account {
-			t.Helper()
-			b := setup(t, options{host: hosts[1]})
-			b.Payload = broken
-			return b.Account
-		}},
+		Unauthorized:   rig.With(providertest.Always(providertest.Reply(401, refusal("denied_authentication", "authentication is denied")))),
+		Forbidden:      rig.With(providertest.OnNext(providertest.Reply(403, refusal("permissions_denied", "insufficient permissions")))),
+		RateLimited:    rig.With(providertest.OnNext(providertest.Reply(429, refusal("too_many_requests", "too many requests")))),
+		RateLimitedFor: rig.With(providertest.OnNext(providertest.Reply(429, refusal("too_many_requests", "too many requests"), "Retry-After", "7"))),
+		Down:           rig.With(providertest.Always(providertest.Reply(503, refusal("unavailable", "unavailable")))),
+		Hangs:          rig.Arranged(options{Timeout: 300 * time.Millisecond}, providertest.OnNext(providertest.Hang)),
+		Garbage:        rig.With(providertest.Always(providertest.HTML)),
+		InstallFails:   rig.Arranged(options{Host: hosts[1], Payload: providertest.BrokenPayload}),
 	})
 }
 
@@ -220,16 +108,13 @@ func TestMutants(t *testing.T) {
 		f.perPage = 4
 		f.address = "0.0.0.1" // where nobody is dialled
 		f.give(f.servers[0])
-		return providertest.Mutant{
-			Fake: f, OfferID: offerID, MachineID: first, InstallRef: "generation-1", Sold: f.sold,
-			Open: func(url string) provider.Client { return open(url, 300*time.Millisecond, plainConfig, "") },
-		}
+		return rig.Mutant(f, "generation-1")
 	}})
 }
 
 func TestOrdersGoOutOnce(t *testing.T) {
 	t.Parallel()
-	providertest.SentOnce(t, isOrder, offerID, newFake(), func(url string) provider.Client { return open(url, 300*time.Millisecond, plainConfig, "") })
+	rig.SentOnce(t, isOrder)
 }
 
 // recorded is an exchange that somebody had with Scaleway.
@@ -252,10 +137,10 @@ func recording(t *testing.T, file string) (exchanges []recorded) {
 }
 
 // replay answers every request with what stands there when it comes.
-func replay(t *testing.T, zone string, body *json.RawMessage) everything {
+func replay(t *testing.T, zone string, body *json.RawMessage) providertest.Whole {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { answer(w, http.StatusOK, body) }))
-	client := open(server.URL, 0, strings.Replace(plainConfig, `"fr-par-1","fr-par-2"`, `"`+zone+`"`, 1), "")
+	client := rig.Open(server.URL, options{Config: strings.Replace(plainConfig, `"fr-par-1","fr-par-2"`, `"`+zone+`"`, 1)}).(providertest.Whole)
 	t.Cleanup(func() { _ = client.Close(); server.Close() })
 	return client
 }
@@ -343,9 +228,7 @@ func TestRefusals(t *testing.T) {
 		"a nameless":   {400, `{}`, provider.Fatal},
 		"an odd one":   {404, refusal("unknown_resource", "no"), provider.NotFound},
 	} {
-		b := setup(t, options{})
-		b.faults.Add(onOrder(providertest.Reply(c.status, c.body)))
-		_, err := b.client.Order(t.Context(), provider.Order{OperationID: "bcd-1", OfferID: offerID})
+		err := rig.Refused(t, onOrder(providertest.Reply(c.status, c.body)))
 		if provider.ClassOf(err) != c.want {
 			t.Errorf("%s: class %s, want %s", name, provider.ClassOf(err), c.want)
 		}
@@ -356,20 +239,20 @@ func TestRefusals(t *testing.T) {
 // TestAServerOnItsWayIsReleasedLater: Scaleway takes nothing back that it has not delivered.
 func TestAServerOnItsWayIsReleasedLater(t *testing.T) {
 	t.Parallel()
-	b := setup(t, options{change: func(f *fake) { f.making = 1 }})
-	if _, err := b.client.Order(t.Context(), provider.Order{OperationID: "bcd-1", OfferID: offerID}); err != nil {
+	b := rig.Bench(t, options{Change: func(f *fake) { f.making = 1 }})
+	if _, err := b.Whole().Order(t.Context(), provider.Order{OperationID: "bcd-1", OfferID: offerID}); err != nil {
 		t.Fatal(err)
 	}
 	machine := "metal:fr-par-1:" + id(5_000_002)
-	if err := b.client.Release(t.Context(), "bcd-1", machine); provider.ClassOf(err) != provider.Conflict {
+	if err := b.Whole().Release(t.Context(), "bcd-1", machine); provider.ClassOf(err) != provider.Conflict {
 		t.Errorf("while it comes: %v", err)
 	}
 	for range 20 {
-		if b.client.Release(t.Context(), "bcd-1", machine) == nil {
+		if b.Whole().Release(t.Context(), "bcd-1", machine) == nil {
 			break
 		}
 	}
-	if b.fake.sold("bcd-1") != 0 {
+	if b.Fake.sold("bcd-1") != 0 {
 		t.Error("it was not released")
 	}
 }
@@ -381,8 +264,8 @@ func TestSystems(t *testing.T) {
 		"another":           {system(3, "Debian", "12", true)},
 		"without user data": {system(2, "Ubuntu", "24.04", false)},
 	} {
-		b := setup(t, options{change: func(f *fake) { f.systems = systems }})
-		if _, err := b.client.Order(t.Context(), provider.Order{OperationID: "bcd-1", OfferID: offerID}); provider.ClassOf(err) != provider.InvalidConfig || b.fake.sold("bcd-1") != 0 {
+		b := rig.Bench(t, options{Change: func(f *fake) { f.systems = systems }})
+		if _, err := b.Whole().Order(t.Context(), provider.Order{OperationID: "bcd-1", OfferID: offerID}); provider.ClassOf(err) != provider.InvalidConfig || b.Fake.sold("bcd-1") != 0 {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -391,17 +274,17 @@ func TestSystems(t *testing.T) {
 // TestAFailedInstallIsTold: Scaleway has the server ready and its system not.
 func TestAFailedInstallIsTold(t *testing.T) {
 	t.Parallel()
-	b := setup(t, options{change: func(f *fake) {
+	b := rig.Bench(t, options{Change: func(f *fake) {
 		f.create("bcd-1", f.offers[0], []string{"bcd-operation:bcd-1"})["install"].(object)["status"] = "error"
 	}})
-	claim, err := b.client.FindClaim(t.Context(), "bcd-1")
+	claim, err := b.Whole().FindClaim(t.Context(), "bcd-1")
 	if err != nil || claim == nil || claim.State != provider.ClaimReady {
 		t.Fatalf("claim %+v, %v", claim, err)
 	}
-	if _, err := b.client.Prepare(t.Context(), claim.MachineID); provider.ClassOf(err) != provider.InstallError {
+	if _, err := b.Whole().Prepare(t.Context(), claim.MachineID); provider.ClassOf(err) != provider.InstallError {
 		t.Errorf("prepare: %v", err)
 	}
-	if err := b.client.Release(t.Context(), "bcd-1", claim.MachineID); err != nil || b.fake.sold("bcd-1") != 0 {
+	if err := b.Whole().Release(t.Context(), "bcd-1", claim.MachineID); err != nil || b.Fake.sold("bcd-1") != 0 {
 		t.Errorf("release: %v", err)
 	}
 }
@@ -409,8 +292,8 @@ func TestAFailedInstallIsTold(t *testing.T) {
 // TestAProtectedServerIsKept: somebody wanted that.
 func TestAProtectedServerIsKept(t *testing.T) {
 	t.Parallel()
-	b := setup(t, options{change: func(f *fake) { f.create("bcd-1", f.offers[0], []string{"bcd-operation:bcd-1"})["protected"] = true }})
-	if err := b.client.Release(t.Context(), "bcd-1", "metal:fr-par-1:"+id(5_000_002)); provider.ClassOf(err) != provider.Conflict || b.fake.sold("bcd-1") != 1 {
+	b := rig.Bench(t, options{Change: func(f *fake) { f.create("bcd-1", f.offers[0], []string{"bcd-operation:bcd-1"})["protected"] = true }})
+	if err := b.Whole().Release(t.Context(), "bcd-1", "metal:fr-par-1:"+id(5_000_002)); provider.ClassOf(err) != provider.Conflict || b.Fake.sold("bcd-1") != 1 {
 		t.Errorf("%v", err)
 	}
 }
@@ -418,11 +301,11 @@ func TestAProtectedServerIsKept(t *testing.T) {
 // TestOtherProjectsAreNotTouched: a key may reach several, and an id tells nothing of whose it is.
 func TestOtherProjectsAreNotTouched(t *testing.T) {
 	t.Parallel()
-	b := setup(t, options{change: func(f *fake) { f.servers[0]["project_id"] = id(1) }})
-	if _, err := b.client.Identify(t.Context(), first); provider.ClassOf(err) != provider.NotFound {
+	b := rig.Bench(t, options{Change: func(f *fake) { f.servers[0]["project_id"] = id(1) }})
+	if _, err := b.Whole().Identify(t.Context(), first); provider.ClassOf(err) != provider.NotFound {
 		t.Errorf("identify: %v", err)
 	}
-	if machines, err := b.client.Machines(t.Context()); err != nil || len(machines) != 1 {
+	if machines, err := b.Whole().Machines(t.Context()); err != nil || len(machines) != 1 {
 		t.Errorf("%d machines, %v", len(machines), err)
 	}
 }
@@ -432,32 +315,14 @@ func TestOtherProjectsAreNotTouched(t *testing.T) {
 func TestInstallsOnWhatItOrdered(t *testing.T) {
 	t.Parallel()
 	host := netns.Hosts(t, 1)[0]
-	b := setup(t, options{key: netns.NewKey(), change: func(f *fake) { f.address = host.Address.String() }})
-	if _, err := b.client.Order(t.Context(), provider.Order{OperationID: "bcd-1", OfferID: offerID}); err != nil {
+	b := rig.Bench(t, options{Change: func(f *fake) { f.address = host.Address.String() }})
+	if _, err := b.Whole().Order(t.Context(), provider.Order{OperationID: "bcd-1", OfferID: offerID}); err != nil {
 		t.Fatal(err)
 	}
-	host.TakeUserData(string(b.fake.userData[id(5_000_002)]))
+	host.TakeUserData(string(b.Fake.userData[id(5_000_002)]))
 	machine := "metal:fr-par-1:" + id(5_000_002)
-	identity, err := b.client.Identify(t.Context(), machine)
-	for ; provider.ClassOf(err) == provider.Unavailable && err != nil; identity, err = b.client.Identify(t.Context(), machine) { // it is made after some looks
-	}
-	if err != nil || identity.CPUs != 4 || identity.MemoryMiB != 32<<10 || identity.Arch != "amd64" || !strings.HasPrefix(identity.SSHHostKey, "SHA256:") {
-		t.Fatalf("identity %+v, %v", identity, err)
-	}
-	if p, err := b.client.Prepare(t.Context(), machine); err != nil || !p.Ready {
-		t.Fatalf("prepare: %+v, %v", p, err)
-	}
-	ref, err := b.client.Install(t.Context(), machine, payload(1))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got := strings.TrimSpace(host.Run("cat /etc/bcd/join-token")); got != "join-1" {
-		t.Errorf("token %q", got)
-	}
-	if _, err := b.client.InstallStatus(t.Context(), machine, ref); err != nil {
-		t.Error(err)
-	}
-	if _, err := b.client.Prepare(t.Context(), first); provider.ClassOf(err) != provider.InvalidConfig || !strings.Contains(err.Error(), "hostFingerprints") {
-		t.Errorf("a server that nobody ordered: %v", err)
+	identity := providertest.InstallsOnOrdered(t, b.Whole(), host, machine, first)
+	if identity.CPUs != 4 || identity.MemoryMiB != 32<<10 || identity.Arch != "amd64" {
+		t.Errorf("identity %+v", identity)
 	}
 }
