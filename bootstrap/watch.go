@@ -33,6 +33,8 @@ const outage, askAgain = 30 * time.Second, 100 * time.Millisecond
 type Watcher struct {
 	Runs *Service
 	Hub  *event.Hub
+	// Replay is asked before that many events are told to a caller who resumes; its error ends the stream, which can be resumed. Nil: as many as there are.
+	Replay func(ctx context.Context, tenantID string, events int) error
 }
 
 // WatchInput says what to follow: one run, the runs through one account, or all of the tenant's that the caller may read.
@@ -98,6 +100,7 @@ type view struct {
 	position    event.Position // of what was dealt with last
 	list        cursor.List
 	actor       authz.Actor
+	replay      func(ctx context.Context, tenantID string, events int) error
 }
 
 func (w *Watcher) admit(ctx context.Context, in WatchInput) (*view, error) {
@@ -105,7 +108,7 @@ func (w *Watcher) admit(ctx context.Context, in WatchInput) (*view, error) {
 	if err != nil {
 		return nil, err
 	}
-	v := &view{Service: w.Runs, tenantID: in.TenantID, actor: actor}
+	v := &view{Service: w.Runs, tenantID: in.TenantID, actor: actor, replay: w.Replay}
 	v.list, err = w.Runs.Cursors.List(ctx, "bootstrapStatusChanged", in.TenantID, cursor.Optional(in.AccountID), cursor.Optional(in.BootstrapID))
 	if err != nil {
 		return nil, err
@@ -228,6 +231,11 @@ func (v *view) catchUp(ctx context.Context, out chan<- *model.BootstrapStatusCha
 		})
 		if err != nil {
 			return false, err
+		}
+		if v.replay != nil && len(events) > 0 {
+			if err := v.replay(ctx, v.tenantID, len(events)); err != nil {
+				return false, err
+			}
 		}
 		runs, err := v.runsOf(ctx, events)
 		if err != nil {

@@ -348,6 +348,44 @@ func TestWatchCutsOffAReaderThatDoesNotKeepUp(t *testing.T) {
 	}
 }
 
+// Who resumes is told again only what it is let have; the rest comes when it goes on from there.
+func TestWatchAsksBeforeItTellsAgain(t *testing.T) {
+	t.Parallel()
+	w := setupWatch(t)
+	live := w.watch(w.ctx, WatchInput{TenantID: tenant})
+	runID := w.start(w.offer("k"))
+	first := w.next(live)
+	const more = backfill + 10
+	for range more {
+		w.exec(`INSERT INTO events (tenant_id, type, bootstrap_id, account_id, data)
+			SELECT tenant_id, type, bootstrap_id, account_id, data FROM events WHERE bootstrap_id = ? LIMIT 1`, runID)
+	}
+	for range more {
+		w.next(live) // all are behind the horizon now
+	}
+	var asked []int
+	w.watcher.Replay = func(_ context.Context, tenantID string, events int) error {
+		asked = append(asked, events)
+		if tenantID != tenant || len(asked) == 2 {
+			return problem.New(problem.RateLimited, "Later.")
+		}
+		return nil
+	}
+	after := first.Cursor
+	told := 0
+	s := w.watch(w.ctx, WatchInput{TenantID: tenant, After: &after})
+	for c := range s.Changes {
+		told, after = told+1, c.Cursor
+	}
+	wantCode(t, s.Err(), problem.RateLimited)
+	equal(t, "told at first", told, backfill)
+	s = w.watch(w.ctx, WatchInput{TenantID: tenant, After: &after})
+	for range more - told {
+		w.next(s)
+	}
+	equal(t, "asked", asked, []int{backfill, more - backfill, more - backfill})
+}
+
 func TestWatchersLeaveNothingBehind(t *testing.T) {
 	t.Parallel()
 	w := setupWatch(t)
