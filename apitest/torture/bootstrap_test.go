@@ -344,10 +344,7 @@ func (s *siege) reap() {
 			return true
 		}
 		if time.Now().After(a.until) {
-			s.order = append(s.order, h)
-			if s.missed[h]++; s.missed[h] > 4 && !s.met[h] {
-				s.t.Errorf("%s is never reached for the %dth time", a.point, a.hit)
-			}
+			s.miss(h)
 			return true
 		}
 		if time.Now().After(a.another) {
@@ -358,6 +355,17 @@ func (s *siege) reap() {
 	})
 	if len(s.armed) != was {
 		s.arms()
+	}
+}
+
+// miss tries a hit again that no server came to, unless it was struck before.
+func (s *siege) miss(h hit) {
+	if s.met[h] {
+		return
+	}
+	s.order = append(s.order, h)
+	if s.missed[h]++; s.missed[h] > 4 {
+		s.t.Errorf("%s is never reached for the %dth time", h.point, h.nth)
 	}
 }
 

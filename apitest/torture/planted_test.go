@@ -172,9 +172,9 @@ func otherBugs() []bug {
 			new: `	if m.Name == "" {`,
 		},
 		{
-			name: "a broken answer is a refusal", file: "provider/sim/client.go", pkg: "./provider/sim", test: "TestEveryFaultOfAnOrder",
-			old: `	case status >= 500 && e.changes:
-		return provider.UnknownOutcome, "The cloud failed; it may have acted."
+			name: "a broken answer is a refusal", file: "provider/vendor/exchange.go", pkg: "./provider/sim", test: "TestEveryFaultOfAnOrder",
+			old: `	case e.changes && (e.status >= 500 || e.status == http.StatusRequestTimeout):
+		return provider.UnknownOutcome
 `,
 			new: ``,
 		},

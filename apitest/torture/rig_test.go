@@ -395,7 +395,10 @@ func (r *rig) newReplica(i int) *replica {
 	r.t.Helper()
 	name := fmt.Sprint("replica-", i)
 	names, env := r.variables()
-	limits := map[string]any{"pointsPerSecond": 1_000_000, "pointsAtMost": 10_000_000}
+	limits := map[string]any{"operationsPerSubject": 11, "operationsPerTenant": 11, "operationWait": "1m"}
+	for _, points := range []string{"pointsPerSecond", "pointsAtMost", "tenantPointsPerSecond", "tenantPointsAtMost"} {
+		limits[points] = 10_000_000
+	}
 	p := &replica{
 		name: name, listen: harness.FreeAddress(r.t, "127.0.0.1"), agent: harness.FreeAddress(r.t, "127.0.0.1"), r: r,
 		env: append(env, "COMPUTE_FAULTS="+filepath.Join(r.dir, "faults")),

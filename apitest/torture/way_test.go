@@ -136,7 +136,11 @@ func (m *torment) goOn(w way, a account, runID string, patience time.Duration) e
 			m.spoil(a, cloud.FaultUnauthorized, looks, 0)
 			return m.remove(a, runID)
 		}
-	case toTheEnd, givenBack, left, denied, found, refused, doubled, unseen:
+	case left:
+		if m.comesTo(runID, "status = 'joined'") { // what should have spoilt it was forgotten, or met by another: the next run needs the machine
+			return m.remove(a, runID)
+		}
+	case toTheEnd, givenBack, denied, found, refused, doubled, unseen:
 	}
 	return nil
 }
