@@ -12,8 +12,8 @@ func TestCost(t *testing.T) {
 		"/api/compute/providerAccounts/get": 1, "/api/compute/providerAccounts/list": 100, "/api/compute/providerAccounts/offers": 51,
 		"/api/compute/openapi.json": 1, "/api/compute/list": 1,
 	} {
-		if got := rest.Cost(path); got != want {
-			t.Errorf("%s costs %d, want %d", path, got, want)
+		if got, live := rest.Cost(path); got != want || live != (want == 51) {
+			t.Errorf("%s costs %d, live: %t; want %d", path, got, live, want)
 		}
 	}
 }

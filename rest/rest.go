@@ -45,15 +45,15 @@ type items[T any] struct {
 }
 
 // Cost is what a call of the path takes from its caller's points, as the same costs in GraphQL: a whole list counts as a page of the
-// longest, and a live call of a provider takes 50 more.
-func Cost(path string) int {
+// longest, and a live call of a provider takes 50 more. Live says whether it is one.
+func Cost(path string) (points int, live bool) {
 	switch strings.TrimPrefix(path, "/api/compute/providerAccounts/") {
 	case "list":
-		return 100
+		return 100, false
 	case "offers":
-		return 51
+		return 51, true
 	default:
-		return 1
+		return 1, false
 	}
 }
 

@@ -51,6 +51,10 @@ type Limits struct {
 	StreamsPerTenant  int // running subscriptions in one tenant, of all its callers
 	PendingSockets    int // open WebSockets whose caller is not known yet; the oldest makes room for one more
 
+	OperationsPerSubject int           // of one caller that are executed at a time; fewer than there are connections to the database
+	OperationsPerTenant  int           // the same for all callers of one tenant
+	OperationWait        time.Duration // how long one more waits before it is refused
+
 	PointsPerSecond       int // of cost, that one caller gets back
 	PointsAtMost          int // that one caller can save up
 	TenantPointsPerSecond int // the same for all callers of one tenant
@@ -80,10 +84,14 @@ func defaultLimits() Limits {
 		StreamsPerTenant:  10_000,
 		PendingSockets:    1_000,
 
-		PointsPerSecond:       20_000,
-		PointsAtMost:          100_000,
-		TenantPointsPerSecond: 100_000,
-		TenantPointsAtMost:    500_000,
+		OperationsPerSubject: 10,
+		OperationsPerTenant:  15,
+		OperationWait:        5 * time.Second,
+
+		PointsPerSecond:       500,
+		PointsAtMost:          10_000,
+		TenantPointsPerSecond: 1_500,
+		TenantPointsAtMost:    30_000,
 	}
 }
 
@@ -127,6 +135,8 @@ func (l Limits) withDefaults() (Limits, error) {
 		{"streamsPerSubject", &l.StreamsPerSubject, d.StreamsPerSubject},
 		{"streamsPerTenant", &l.StreamsPerTenant, d.StreamsPerTenant},
 		{"pendingSockets", &l.PendingSockets, d.PendingSockets},
+		{"operationsPerSubject", &l.OperationsPerSubject, d.OperationsPerSubject},
+		{"operationsPerTenant", &l.OperationsPerTenant, d.OperationsPerTenant},
 		{"pointsPerSecond", &l.PointsPerSecond, d.PointsPerSecond},
 		{"pointsAtMost", &l.PointsAtMost, d.PointsAtMost},
 		{"tenantPointsPerSecond", &l.TenantPointsPerSecond, d.TenantPointsPerSecond},
@@ -147,6 +157,7 @@ func (l Limits) withDefaults() (Limits, error) {
 	}{
 		{"operationTime", &l.OperationTime, d.OperationTime},
 		{"liveOperationTime", &l.LiveOperationTime, d.LiveOperationTime},
+		{"operationWait", &l.OperationWait, d.OperationWait},
 		{"initTime", &l.InitTime, d.InitTime},
 		{"writeTime", &l.WriteTime, d.WriteTime},
 		{"keepAlive", &l.KeepAlive, d.KeepAlive},

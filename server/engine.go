@@ -217,20 +217,38 @@ func (e *engine) unparsed(err error) error {
 }
 
 // run executes the operation and hands each response to emit until the operation or emit ends it. A query or mutation
-// has one response, a subscription any number.
+// has one response, a subscription any number. A response without data is that of an operation that was not executed, or not to its end.
 func (e *engine) run(ctx context.Context, op *operation, emit func(*graphql.Response) error) error {
-	stream := op.kind() == ast.Subscription
-	if stream {
-		release, err := e.quota.stream(ctx, op.tenants)
-		if err != nil {
-			return emit(e.refuse(ctx, err))
-		}
-		defer release()
-	} else {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, e.timeLimit(op))
-		defer cancel()
+	keys := e.quota.keys(ctx, op.tenants)
+	e.quota.fieldsInTurn(op, keys, e.live)
+	if op.kind() == ast.Subscription {
+		return e.follow(ctx, op, emit)
 	}
+	release, err := e.quota.operation(ctx, op.usesLive, keys)
+	if err != nil {
+		return emit(e.refuse(ctx, err))
+	}
+	defer release()
+	ctx, cancel := context.WithTimeout(ctx, e.timeLimit(op))
+	defer cancel()
+	responses, ctx := e.exec.DispatchOperation(ctx, op.OperationContext)
+	resp := responses(ctx)
+	if resp == nil {
+		return nil
+	}
+	release() // the client may take its time with the answer
+	op.price(resp)
+	e.metrics.operation(op.kind(), resp)
+	return emit(resp)
+}
+
+// follow runs a subscription.
+func (e *engine) follow(ctx context.Context, op *operation, emit func(*graphql.Response) error) error {
+	release, err := e.quota.subscription(ctx, op.tenants)
+	if err != nil {
+		return emit(e.refuse(ctx, err))
+	}
+	defer release()
 	responses, ctx := e.exec.DispatchOperation(ctx, op.OperationContext)
 	for {
 		resp := responses(ctx)
@@ -239,7 +257,7 @@ func (e *engine) run(ctx context.Context, op *operation, emit func(*graphql.Resp
 		}
 		op.price(resp)
 		e.metrics.operation(op.kind(), resp)
-		if err := emit(resp); err != nil || !stream {
+		if err := emit(resp); err != nil {
 			return err
 		}
 		if err := e.chargeEvent(ctx, op); err != nil {

@@ -44,12 +44,46 @@ type world struct {
 	subscriptions *streams
 	slow          *atomic.Int64 // calls of Pool that wait for their context
 	mutations     *atomic.Int64 // that were executed
+	held, live    *stage        // what is read of our own, and of a provider
 	log           *logBuffer
 	close         func() // ends Serve and gives its error to served
 	served        chan error
 	lifeShort     time.Duration
 	notReady      error
 	revoked       chan struct{} // closed once alice's credential is taken back
+}
+
+// stage holds those who come until they are let go, and knows how many there were at a time.
+type stage struct {
+	mu        sync.Mutex
+	now, most int
+	let       chan struct{}
+}
+
+func newStage() *stage { return &stage{let: make(chan struct{})} }
+
+func (s *stage) enter(ctx context.Context) error {
+	s.mu.Lock()
+	s.now++
+	s.most = max(s.most, s.now)
+	s.mu.Unlock()
+	defer func() {
+		s.mu.Lock()
+		s.now--
+		s.mu.Unlock()
+	}()
+	select {
+	case <-s.let:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (s *stage) counts() (now, most int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.now, s.most
 }
 
 // streams counts the subscriptions that are running.
@@ -65,19 +99,26 @@ func setup(t testing.TB, change ...func(*Config)) *world {
 	for _, c := range change {
 		c(&config)
 	}
-	w := &world{subscriptions: &streams{ends: make(chan struct{}, 1000)}, slow: &atomic.Int64{}, mutations: &atomic.Int64{}, log: &logBuffer{}, served: make(chan error, 1), lifeShort: 300 * time.Millisecond, revoked: make(chan struct{})}
+	w := &world{held: newStage(), live: newStage(), subscriptions: &streams{ends: make(chan struct{}, 1000)}, slow: &atomic.Int64{}, mutations: &atomic.Int64{}, log: &logBuffer{}, served: make(chan error, 1), lifeShort: 300 * time.Millisecond, revoked: make(chan struct{})}
 	srv, err := New(Deps{
-		Schema:       graph.NewExecutableSchema(graph.Config{Resolvers: root{streams: w.subscriptions, slow: w.slow, mutations: w.mutations}}),
+		Schema:       graph.NewExecutableSchema(graph.Config{Resolvers: root{streams: w.subscriptions, slow: w.slow, mutations: w.mutations, held: w.held, live: w.live}}),
 		Authenticate: w.authenticate,
 		REST: http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 			if r.URL.Path == "/api/compute/panic" {
 				panic("secret-in-panic")
 			}
+			if r.URL.Path == "/api/compute/held" {
+				_ = w.held.enter(r.Context())
+			}
+			if r.URL.Path == "/api/compute/live" {
+				_ = w.live.enter(r.Context())
+			}
 			actor, _ := authz.ActorFrom(r.Context())
 			data, _ := io.ReadAll(r.Body)
 			_, _ = fmt.Fprintf(rw, "%s %s %d", actor.Subject, r.URL.Path, len(data))
 		}),
-		Belongs: belongs,
+		CallCost: func(path string) (int, bool) { return 1, path == "/api/compute/live" },
+		Belongs:  belongs,
 		AfterEnd: func(ctx context.Context, actor authz.Actor, fn func()) {
 			if actor.Subject != "user:alice" {
 				return
@@ -157,15 +198,32 @@ type root struct {
 	streams   *streams
 	slow      *atomic.Int64
 	mutations *atomic.Int64
+
+	held, live *stage
 }
 
-func (r root) Query() graph.QueryResolver               { return query{slow: r.slow} }
+func (r root) Query() graph.QueryResolver               { return query{slow: r.slow, held: r.held, live: r.live} }
+func (r root) Bootstrap() graph.BootstrapResolver       { return bootstrap{held: r.held} }
 func (r root) Mutation() graph.MutationResolver         { return mutation{executed: r.mutations} }
 func (r root) Subscription() graph.SubscriptionResolver { return subscription{r.streams} }
 
 type query struct {
 	graph.QueryResolver
-	slow *atomic.Int64
+	slow       *atomic.Int64
+	held, live *stage
+}
+
+type bootstrap struct {
+	graph.BootstrapResolver
+	held *stage
+}
+
+func (b bootstrap) Account(ctx context.Context, of []*model.Bootstrap) ([]*model.ProviderAccount, error) {
+	accounts := make([]*model.ProviderAccount, len(of))
+	if of[0].TenantID == "held" {
+		return accounts, b.held.enter(ctx)
+	}
+	return accounts, nil
 }
 
 func (query) Viewer(ctx context.Context) (*model.Viewer, error) {
@@ -173,8 +231,11 @@ func (query) Viewer(ctx context.Context) (*model.Viewer, error) {
 	return &model.Viewer{Subject: actor.Subject, Groups: []string{}}, nil
 }
 
-// Pool fails in the way that the tenant's name says.
-func (q query) Pool(ctx context.Context, tenantID, _ string) (*model.Pool, error) {
+// Pool fails in the way that the tenant's name says, and takes its time when it is called so.
+func (q query) Pool(ctx context.Context, tenantID, poolID string) (*model.Pool, error) {
+	if poolID == "held" {
+		return nil, q.held.enter(ctx)
+	}
 	switch tenantID {
 	case "panic":
 		panic("secret-in-panic")
@@ -195,7 +256,10 @@ func (query) Node(_ context.Context, id string) (model.Node, error) {
 	return &model.Pool{ID: id, TenantID: strings.TrimPrefix(id, "pool_")}, nil
 }
 
-func (query) Offers(_ context.Context, _, _ string, _ *model.OfferQuery) ([]*model.Offer, error) {
+func (q query) Offers(ctx context.Context, _, accountID string, _ *model.OfferQuery) ([]*model.Offer, error) {
+	if accountID == "held" {
+		return nil, q.live.enter(ctx)
+	}
 	return []*model.Offer{}, nil
 }
 
@@ -244,6 +308,7 @@ func (s subscription) emit(ctx context.Context, tenantID string, after *string, 
 		if tenantID == "large" {
 			change.Cursor = strings.Repeat("x", 100_000)
 		}
+		change.Bootstrap = &model.Bootstrap{ID: "b", TenantID: tenantID}
 		select {
 		case out <- change:
 		case <-ctx.Done():

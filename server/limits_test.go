@@ -31,7 +31,7 @@ func newTestEngine(t testing.TB, config Config) *engine {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e, err := newEngine(graph.NewExecutableSchema(graph.Config{Resolvers: root{}}), config, presenter{slog.New(slog.DiscardHandler)}, m, newQuota(config.Limits, nil))
+	e, err := newEngine(graph.NewExecutableSchema(graph.Config{Resolvers: root{}}), config, presenter{slog.New(slog.DiscardHandler)}, m, newQuota(config.Limits, m.running, nil))
 	if err != nil {
 		t.Fatal(err)
 	}

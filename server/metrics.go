@@ -18,6 +18,7 @@ type metrics struct {
 	limits     *prometheus.CounterVec
 	sockets    prometheus.Gauge
 	streams    prometheus.Gauge
+	running    prometheus.Gauge
 }
 
 func newMetrics(registry prometheus.Registerer) (*metrics, error) {
@@ -36,8 +37,9 @@ func newMetrics(registry prometheus.Registerer) (*metrics, error) {
 		}, []string{"rule"}),
 		sockets: prometheus.NewGauge(prometheus.GaugeOpts{Name: "compute_websockets_open", Help: "Open WebSocket connections."}),
 		streams: prometheus.NewGauge(prometheus.GaugeOpts{Name: "compute_sse_streams_open", Help: "Open Server-Sent Events streams."}),
+		running: prometheus.NewGauge(prometheus.GaugeOpts{Name: "compute_operations_running", Help: "Queries, mutations and REST calls that are executed now."}),
 	}
-	for _, c := range []prometheus.Collector{m.requests, m.seconds, m.operations, m.limits, m.sockets, m.streams} {
+	for _, c := range []prometheus.Collector{m.requests, m.seconds, m.operations, m.limits, m.sockets, m.streams, m.running} {
 		if err := registry.Register(c); err != nil {
 			return nil, err
 		}

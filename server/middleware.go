@@ -242,21 +242,31 @@ func (s *Server) chargeBody(next http.Handler) http.Handler {
 	})
 }
 
-// chargeCall takes the points of a call of the REST interface, and those for reading its body.
-func (s *Server) chargeCall(next http.Handler) http.Handler {
+// admitCall takes the points of a call of the REST interface, and those for reading its body, and then its slots until it is answered.
+func (s *Server) admitCall(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body) // of readBody, in memory
 		r.Body = io.NopCloser(bytes.NewReader(body))
-		cost := 1
+		cost, live := 1, false
 		if s.deps.CallCost != nil {
-			cost = s.deps.CallCost(r.URL.Path)
+			cost, live = s.deps.CallCost(r.URL.Path)
 		}
-		if err := s.quota.charge(r.Context(), cost+bodyPoints(len(body)), tenantsOfBody(body)); err != nil {
-			s.metrics.limit(ruleOf(err))
+		tenants := tenantsOfBody(body)
+		err := s.quota.charge(r.Context(), cost+bodyPoints(len(body)), tenants)
+		release := func() {}
+		if err == nil {
+			release, err = s.quota.call(r.Context(), live, tenants)
+		}
+		if err != nil {
+			if rule := ruleOf(err); rule != "" { // else its client gave up
+				s.metrics.limit(rule)
+			}
 			s.refuse(w, r, err)
 			return
 		}
-		next.ServeHTTP(w, r)
+		answer := newAnswering(w, release)
+		defer answer.release()
+		next.ServeHTTP(answer, r)
 	})
 }
 

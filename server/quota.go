@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	"github.com/99designs/gqlgen/graphql"
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/vektah/gqlparser/v2/ast"
 
 	"better/compute/authz"
@@ -21,17 +22,17 @@ import (
 // quota is what callers and tenants may use of this server in a time. What counts for a tenant counts only for callers who have a right in
 // it: a stranger could otherwise use up a tenant's share by naming it.
 type quota struct {
-	meter   *meter
-	streams *gate // subscriptions, by tenant
-	sockets *gate // WebSockets of services, by their tenant
-	belongs func(ctx context.Context, tenantID string) bool
+	atOnce
+	meter            *meter
+	streamsPerTenant int
+	belongs          func(ctx context.Context, tenantID string) bool
 }
 
-func newQuota(l Limits, belongs func(ctx context.Context, tenantID string) bool) *quota {
+func newQuota(l Limits, running prometheus.Gauge, belongs func(ctx context.Context, tenantID string) bool) *quota {
 	if belongs == nil {
 		belongs = func(context.Context, string) bool { return false }
 	}
-	return &quota{meter: newMeter(l), streams: newGate(l.StreamsPerTenant), sockets: newGate(l.StreamsPerTenant), belongs: belongs}
+	return &quota{atOnce: newAtOnce(l, running), meter: newMeter(l), streamsPerTenant: l.StreamsPerTenant, belongs: belongs}
 }
 
 // own gives those of the tenants in which the context's caller has a right, and the one whose service it is: that has as many services as its
@@ -54,12 +55,16 @@ func (q *quota) own(ctx context.Context, tenants []string) []string {
 // charge takes points from the context's caller, and from its own tenants, those among the named and its service's, or from none of them: then it is RATE_LIMITED, and
 // details.limit says whose points are used up, "subject" or "tenant".
 func (q *quota) charge(ctx context.Context, points int, tenants []string) error {
+	return q.take(points, q.accounts(ctx, tenants)...)
+}
+
+func (q *quota) accounts(ctx context.Context, tenants []string) []account {
 	actor, _ := authz.ActorFrom(ctx)
 	accounts := []account{{limitSubject, actor.Subject}}
 	for _, tenant := range q.own(ctx, tenants) {
 		accounts = append(accounts, account{limitTenant, tenant})
 	}
-	return q.take(points, accounts...)
+	return accounts
 }
 
 // What JSON of a request is read for one point, beyond what comes with every request: the dearest then takes a fifth of a core at most.
@@ -144,35 +149,6 @@ func (q *quota) take(points int, accounts ...account) error {
 	}
 	return problem.New(problem.RateLimited, "%s", message).
 		With("rule", rule).With("limit", short.limit).With("retryAfterSeconds", int(math.Ceil(wait.Seconds())))
-}
-
-// stream takes a place for a subscription in each of the caller's tenants among those named. Release gives all of them back.
-func (q *quota) stream(ctx context.Context, tenants []string) (release func(), err error) {
-	var places []func()
-	release = func() {
-		for _, leave := range places {
-			leave()
-		}
-	}
-	for _, tenant := range q.own(ctx, tenants) {
-		leave, ok := q.streams.enter(tenant)
-		if !ok {
-			release()
-			return nil, problem.New(problem.RateLimited, "The callers of this tenant have too many open streams.").
-				With("rule", "streams_per_tenant").With("limit", q.streams.max).With("retryAfterSeconds", 1)
-		}
-		places = append(places, leave)
-	}
-	return release, nil
-}
-
-// socket takes a place for a caller's WebSocket among those of the tenant whose service it is; any other caller needs none.
-func (q *quota) socket(caller authz.Subject) (release func(), ok bool) {
-	home := authz.ServiceTenant(caller)
-	if home == "" {
-		return func() {}, true
-	}
-	return q.sockets.enter(home)
 }
 
 // longestTenant is how long a tenant's id can be; nothing longer is one.

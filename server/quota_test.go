@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"better/compute/internal/problem"
+	"better/compute/internal/slots"
 )
 
 func TestTenantsOf(t *testing.T) {
@@ -323,9 +324,7 @@ func TestStreamsOfATenantAreCapped(t *testing.T) {
 	one.expect(`{"id":"2","type":"next"…`)
 	two.send(`{"id":"1","type":"complete"}`)
 	eventually(t, "the place is free", func() bool {
-		w.quota.streams.mu.Lock()
-		defer w.quota.streams.mu.Unlock()
-		return w.quota.streams.open["shared"] == 1
+		return w.quota.streams.Users(slots.Key{Level: limitTenant, Name: "shared"}) == 1
 	})
 	one.subscribe("3", watch("shared", -1))
 	one.expect(`{"id":"3","type":"next"…`)

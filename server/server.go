@@ -38,11 +38,12 @@ const (
 type Deps struct {
 	Schema       graphql.ExecutableSchema
 	Authenticate Authenticator
-	REST         http.Handler                    // under /api/compute, with the actor in the context
-	CallCost     func(path string) int           // of a REST call, in points; nil: one each
-	Console      http.Handler                    // at / and below, with a content policy of its own; nil: a page that says what this is
-	Ready        func(ctx context.Context) error // whether requests can be served now
-	Metrics      *prometheus.Registry            // what /metrics shows, and where the server's own go
+	REST         http.Handler // under /api/compute, with the actor in the context
+	// CallCost is what a REST call takes in points, and whether it waits for a provider; nil: one each, and none does.
+	CallCost func(path string) (points int, live bool)
+	Console  http.Handler                    // at / and below, with a content policy of its own; nil: a page that says what this is
+	Ready    func(ctx context.Context) error // whether requests can be served now
+	Metrics  *prometheus.Registry            // what /metrics shows, and where the server's own go
 	// Belongs says whether the caller of the context has any right in the tenant: only then does what it asks for count against the
 	// tenant's limits. Without it only callers have limits.
 	Belongs func(ctx context.Context, tenantID string) bool
@@ -64,8 +65,6 @@ type Server struct {
 	quota     *quota
 	now       func() time.Time
 
-	sockets *gate  // by subject
-	streams *gate  // by subject
 	pending *lobby // sockets without a subject yet
 
 	leaving  atomic.Bool     // the server is about to stop taking work; callers are told to go elsewhere
@@ -88,12 +87,12 @@ func New(deps Deps) (*Server, error) {
 	}
 	s := &Server{deps: deps, config: deps.Config, log: deps.Log, presenter: presenter{deps.Log}, now: time.Now}
 	s.config.Limits = limits
-	s.sockets, s.streams, s.pending = newGate(limits.SocketsPerSubject), newGate(limits.StreamsPerSubject), newLobby(limits.PendingSockets)
+	s.pending = newLobby(limits.PendingSockets)
 	s.draining, s.drain = context.WithCancel(context.Background())
 	if s.metrics, err = newMetrics(deps.Metrics); err != nil {
 		return nil, fmt.Errorf("registering metrics: %w", err)
 	}
-	s.quota = newQuota(limits, deps.Belongs)
+	s.quota = newQuota(limits, s.metrics.running, deps.Belongs)
 	if s.engine, err = newEngine(deps.Schema, s.config, s.presenter, s.metrics, s.quota); err != nil {
 		return nil, err
 	}
@@ -114,7 +113,7 @@ func (s *Server) Handler() http.Handler {
 		r.Use(s.checkOrigin, s.requireActor, s.readBody)
 		r.With(s.chargeBody).HandleFunc(graphqlPath, s.serveGraphQL)
 		if s.deps.REST != nil {
-			r.With(s.chargeCall).Mount(restPath, s.deps.REST)
+			r.With(s.admitCall).Mount(restPath, s.deps.REST)
 		}
 	})
 	r.Get("/healthz", s.serveHealth)

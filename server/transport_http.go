@@ -68,7 +68,11 @@ func (s *Server) serveOnce(w http.ResponseWriter, r *http.Request, params *graph
 		return
 	}
 	_ = s.engine.run(r.Context(), op, func(resp *graphql.Response) error {
-		writeResponse(w, http.StatusOK, answer, resp)
+		status := http.StatusOK
+		if resp.Data == nil { // it was not executed after all
+			status = refusalStatus(w, params, answer, resp)
+		}
+		writeResponse(w, status, answer, resp)
 		return nil
 	})
 }

@@ -19,8 +19,8 @@ import (
 // each response, then `complete`. At drain the stream ends without `complete`, by which the client knows to resume.
 func (s *Server) serveEvents(w http.ResponseWriter, r *http.Request, params *graphql.RawParams) {
 	actor, _ := authz.ActorFrom(r.Context())
-	release, ok := s.streams.enter(actor.Subject)
-	if !ok {
+	release, err := s.quota.eventStream(actor.Subject)
+	if err != nil {
 		s.metrics.limit("streams_per_subject")
 		s.refuse(w, r, problem.New(problem.RateLimited, "You have too many open streams.").
 			With("limit", s.config.Limits.StreamsPerSubject).With("retryAfterSeconds", 1))

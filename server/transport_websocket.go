@@ -15,6 +15,7 @@ import (
 
 	"better/compute/authz"
 	"better/compute/internal/problem"
+	"better/compute/internal/slots"
 	"better/compute/internal/strictjson"
 )
 
@@ -276,23 +277,16 @@ func (c *socket) init(ctx context.Context, payload map[string]any) (context.Cont
 		c.close(closeForbidden, "Forbidden")
 		return ctx, func() {}
 	}
-	release, ok := c.server.sockets.enter(actor.Subject)
-	if !ok {
-		c.server.metrics.limit("sockets_per_subject")
+	leave, err := c.server.quota.socket(actor.Subject)
+	if full, ok := errors.AsType[*slots.FullError](err); ok {
+		c.server.metrics.limit("sockets_per_" + full.Key.Level)
 		c.close(closeTryLater, "Too many connections")
 		return ctx, func() {}
 	}
-	releaseTenant, ok := c.server.quota.socket(actor.Subject)
-	if !ok {
-		release()
-		c.server.metrics.limit("sockets_per_tenant")
-		c.close(closeTryLater, "Too many connections")
-		return ctx, func() {}
-	}
-	leave := func() { releaseTenant(); release() }
 	if !actor.Expires.IsZero() {
 		expiry := time.AfterFunc(time.Until(actor.Expires), func() { c.close(closeForbidden, "Token expired") })
-		leave = func() { expiry.Stop(); releaseTenant(); release() }
+		release := leave
+		leave = func() { expiry.Stop(); release() }
 	}
 	if c.server.deps.AfterEnd != nil {
 		c.server.deps.AfterEnd(ctx, actor, func() { c.close(closeForbidden, "Token revoked") })

@@ -283,11 +283,11 @@ func TestSocketLimits(t *testing.T) {
 
 	_ = c.conn.Close(websocket.StatusNormalClosure, "")
 	eventually(t, "the place is free again", func() bool {
-		release, ok := w.sockets.enter("user:alice")
-		if ok {
+		release, err := w.quota.socket("user:alice")
+		if err == nil {
 			release()
 		}
-		return ok
+		return err == nil
 	})
 	w.connect(t, tokenAlice)
 }
@@ -306,11 +306,11 @@ func TestSocketsOfATenantsServicesAreCapped(t *testing.T) {
 	}
 	_ = first.conn.Close(websocket.StatusNormalClosure, "")
 	eventually(t, "the place is free again", func() bool {
-		release, ok := w.quota.socket("service:alice-1/4")
-		if ok {
+		release, err := w.quota.socket("service:alice-1/4")
+		if err == nil {
 			release()
 		}
-		return ok
+		return err == nil
 	})
 	w.connect(t, tokenService+"3")
 }

@@ -106,7 +106,7 @@ func (t *target) stop() {
 func startServer(ctx context.Context, binary, dir, url string) (*target, error) {
 	var config strings.Builder
 	fmt.Fprintf(&config, "listen: 127.0.0.1:0\nstateDir: %s\ndatabase: {url: %q, maxConns: 10}\n", filepath.Join(dir, "state"), url)
-	config.WriteString("limits: {pointsPerSecond: 100000000, pointsAtMost: 100000000, tenantPointsPerSecond: 100000000, tenantPointsAtMost: 100000000}\n")
+	config.WriteString("limits: {pointsPerSecond: 100000000, pointsAtMost: 100000000, tenantPointsPerSecond: 100000000, tenantPointsAtMost: 100000000, operationsPerSubject: 9, operationsPerTenant: 9}\n")
 	config.WriteString("providers: [{name: sim, endpoint: \"http://127.0.0.1:1\"}]\nauth:\n  allowStaticTokens: true\n  tokens:\n")
 	tenants := append(hotTenants(), bigTenant)
 	for _, tenant := range tenants {

@@ -88,7 +88,7 @@ func newEdge(t *testing.T, w *world) *edge {
 		},
 		Config: server.Config{Introspection: true, Suggestions: true, Limits: server.Limits{
 			BodyBytes: many, DocumentBytes: many, Tokens: many, Depth: many, Cost: many, RootFields: many, Aliases: many, PointsPerSecond: many, PointsAtMost: many,
-			TenantPointsPerSecond: many, TenantPointsAtMost: many, StreamsPerSubject: many, OperationTime: time.Minute, LiveOperationTime: time.Minute,
+			TenantPointsPerSecond: many, TenantPointsAtMost: many, StreamsPerSubject: many, OperationsPerSubject: many, OperationsPerTenant: many, OperationTime: time.Minute, LiveOperationTime: time.Minute,
 		}},
 	})
 	must(t, err)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -507,6 +508,8 @@ func (c *config) serverConfig() server.Config {
 			DrainNotice:      l.DrainNotice,
 			SocketOperations: l.SocketOperations, SocketsPerSubject: l.SocketsPerSubject,
 			StreamsPerSubject: l.StreamsPerSubject, StreamsPerTenant: l.StreamsPerTenant,
+			OperationsPerSubject: cmp.Or(l.OperationsPerSubject, int(c.Database.MaxConns)/2),
+			OperationsPerTenant:  cmp.Or(l.OperationsPerTenant, int(c.Database.MaxConns)*3/4), OperationWait: l.OperationWait,
 			PointsPerSecond: l.PointsPerSecond, PointsAtMost: l.PointsAtMost,
 			TenantPointsPerSecond: l.TenantPointsPerSecond, TenantPointsAtMost: l.TenantPointsAtMost,
 		},

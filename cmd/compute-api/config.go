@@ -243,6 +243,9 @@ type limitsConfig struct {
 	SocketsPerSubject     int           `koanf:"socketsPerSubject"`
 	StreamsPerSubject     int           `koanf:"streamsPerSubject"`
 	StreamsPerTenant      int           `koanf:"streamsPerTenant"`
+	OperationsPerSubject  int           `koanf:"operationsPerSubject"`
+	OperationsPerTenant   int           `koanf:"operationsPerTenant"`
+	OperationWait         time.Duration `koanf:"operationWait"`
 	PointsPerSecond       int           `koanf:"pointsPerSecond"`
 	PointsAtMost          int           `koanf:"pointsAtMost"`
 	TenantPointsPerSecond int           `koanf:"tenantPointsPerSecond"`
@@ -461,6 +464,11 @@ func (c *config) edgeProblems(add func(key, format string, args ...any)) {
 	for key, n := range map[string]int{"denialsPerSecond": c.Limits.DenialsPerSecond, "denialsAtMost": c.Limits.DenialsAtMost} {
 		if n < 0 {
 			add("limits."+key, "must not be negative")
+		}
+	}
+	for key, n := range map[string]int{"operationsPerSubject": c.Limits.OperationsPerSubject, "operationsPerTenant": c.Limits.OperationsPerTenant} {
+		if n >= int(c.Database.MaxConns) {
+			add("limits."+key, "must be below database.maxConns, %d, or one of them has all connections", c.Database.MaxConns)
 		}
 	}
 	err := c.serverConfig().Check()

@@ -109,6 +109,7 @@ func TestWrongConfigNamesTheKey(t *testing.T) {
 		{name: "fraction", env: []string{"COMPUTE_DATABASE_MAXCONNS=20.9"}, want: []string{"database.maxConns (from COMPUTE_DATABASE_MAXCONNS)"}},
 		{name: "huge number", env: []string{"COMPUTE_LIMITS_COST=1e30"}, want: []string{"limits.cost (from COMPUTE_LIMITS_COST)"}},
 		{name: "negative limit", yaml: "limits: {cost: -1}", want: []string{"limits.cost: "}},
+		{name: "more operations than connections", yaml: "database: {maxConns: 8}\nlimits: {operationsPerSubject: 8, operationsPerTenant: 9}", want: []string{"limits.operationsPerSubject: ", "limits.operationsPerTenant: "}},
 		{name: "negative denials", yaml: "limits: {denialsPerSecond: -1, denialsAtMost: -1}", want: []string{"limits.denialsAtMost: ", "limits.denialsPerSecond: "}},
 		{name: "no operations", yaml: "graphql: {persistedOperations: /nonexistent}", want: []string{"graphql.persistedOperations: "}},
 		{name: "origin", yaml: "graphql: {allowedOrigins: [nope]}", want: []string{"graphql.allowedOrigins[0]: "}},
