@@ -168,7 +168,7 @@ torture-requests: ## Look for FUZZTIME for a certificate request of which more t
 
 .PHONY: torture-planted
 torture-planted: ## Plant bugs, one at a time, and see which test finds each: PLANTED= a part of a name
-	PLANTED="$(or $(PLANTED),all)" go test ./apitest/torture -run '^TestPlanted$$' -count 1 -v -timeout 60m
+	PLANTED="$(or $(PLANTED),all)" go test ./apitest/torture -run '^TestPlanted$$' -count 1 -v -timeout 180m
 
 .PHONY: torture
 torture: $(sort $(filter torture-%,$(shell sed -n 's/^\(torture-[a-z]*\):.*/\1/p' Makefile))) ## Each torture, one after the other

@@ -85,7 +85,7 @@ BEGIN
 	END IF;
 	SELECT taken_by INTO holder FROM witness.leases WHERE run = NEW.id AND epoch = OLD.release_attempt;
 	IF holder IS DISTINCT FROM who OR OLD.resolved_at IS NOT NULL THEN
-		INSERT INTO witness.wrongs VALUES (NEW.id, 'stale', format('%s wrote under attempt %s of %s, resolved %s', who, NEW.release_attempt, holder, OLD.resolved_at));
+		INSERT INTO witness.wrongs VALUES (NEW.id, 'stale', format('%s wrote under attempt %s of %s, resolved %s', who, NEW.release_attempt, coalesce(holder, 'nobody'), OLD.resolved_at));
 	END IF;
 	DELETE FROM witness.leases WHERE run = NEW.id; -- the attempt is over
 	RETURN NULL;

@@ -325,7 +325,7 @@ func (b bug) sought(t *testing.T) (found string, err error) {
 	if err != nil {
 		return "", err
 	}
-	ctx, stop := context.WithTimeout(t.Context(), 8*time.Minute)
+	ctx, stop := context.WithTimeout(t.Context(), 20*time.Minute)
 	defer stop()
 	cmd := exec.CommandContext(ctx, "go", "test", "-count=1", "-v", "-run", "^("+b.test+")$", b.pkg)
 	cmd.Dir = "../.."
