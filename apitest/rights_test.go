@@ -54,14 +54,9 @@ func TestRightsOfEveryOperation(t *testing.T) {
 			})
 			t.Run("forbidden", func(t *testing.T) { w.forbidden(t, c) })
 			t.Run("other tenant", func(t *testing.T) { w.otherTenant(t, c) })
-			t.Run("rights on another item", func(t *testing.T) {
-				w.want(t, c, w.tokens["item"], w.tenant, w.present[c.kind], c.item)
-			})
-			t.Run("item denied", func(t *testing.T) {
-				if c.denied != unasked {
-					w.want(t, c, w.tokens["denied"], w.tenant, w.present[c.kind], c.denied)
-				}
-			})
+			t.Run("rights on another item", func(t *testing.T) { w.anotherItem(t, c) })
+			t.Run("item denied", func(t *testing.T) { w.itemDenied(t, c) })
+			t.Run("rights on the item alone", func(t *testing.T) { w.itemAlone(t, name, c) })
 		})
 	}
 }
@@ -84,9 +79,16 @@ const (
 	ofNode    kind = "node"    // an account, by its id alone
 	ofPools   kind = "pool's node"
 	ofRuns    kind = "run's node"
+	ofHosts   kind = "host's node"
 )
 
-func (k kind) isNode() bool { return k == ofNode || k == ofPools || k == ofRuns }
+func (k kind) isNode() bool { return k == ofNode || k == ofPools || k == ofRuns || k == ofHosts }
+
+// hangsOnAnother reports whether the right to it is one to an item that the caller does not name.
+func (k kind) hangsOnAnother() bool { return k == ofRun || k == ofHost || k == ofOrphan }
+
+// isItem reports whether it is found by its tenant and its id.
+func (k kind) isItem() bool { return k == ofAccount || k == ofPool || k.hangsOnAnother() }
 
 const (
 	allowed problem.Code = ""
@@ -118,6 +120,7 @@ func rightsCases() map[string]rightsCase {
 		"Query.node":              {ofNode, `query($id: ID!) { node(id: $id) { id } }`, "", "", allowed, allowed, ofAccount},
 		"Query.node of a pool":    {ofPools, `query($id: ID!) { node(id: $id) { id } }`, "", "", allowed, allowed, ofPool},
 		"Query.node of a run":     {ofRuns, `query($id: ID!) { node(id: $id) { id } }`, "", "", allowed, allowed, ofRun},
+		"Query.node of a host":    {ofHosts, `query($id: ID!) { node(id: $id) { id } }`, "", "", allowed, allowed, ofHost},
 		"Query.providerAccount":   {ofAccount, one + `{ providerAccount(tenantId: $tenant, accountId: $id) { id } }`, "", "", no, no, ""},
 		"Query.providerAccounts":  {ofTenant, all + `{ providerAccounts(tenantId: $tenant) { nodes { id } } }`, "", "", allowed, unasked, ofAccount},
 		"Query.offers":            {ofAccount, one + `{ offers(tenantId: $tenant, accountId: $id) { id } }`, "", "", no, no, ""},
@@ -130,7 +133,7 @@ func rightsCases() map[string]rightsCase {
 		"Query.orphans":      {ofTenant, all + `{ orphans(tenantId: $tenant) { nodes { id } } }`, "", "", allowed, unasked, ofOrphan},
 		"Query.pool":         {ofPool, one + `{ pool(tenantId: $tenant, poolId: $id) { id } }`, "", "", no, no, ""},
 		"Query.pools":        {ofTenant, all + `{ pools(tenantId: $tenant) { nodes { id } } }`, "", "", allowed, unasked, ofPool},
-		"Query.host":         {ofHost, one + `{ host(tenantId: $tenant, hostId: $id) { id } }`, "", "", no, no, ""},
+		"Query.host":         {ofHost, one + `{ host(tenantId: $tenant, hostId: $id) { id } }`, "", "", no, problem.NotFound, ""},
 		"Query.apiTokens":    {ofTenant, all + `{ apiTokens(tenantId: $tenant) { nodes { id } } }`, "", "", no, unasked, ""},
 		"Query.secrets":      {ofTenant, all + `{ secrets(tenantId: $tenant) { name } }`, "", "", no, unasked, ""},
 		"Query.roles":        {ofNothing, `{ roles { name } }`, "", "", allowed, unasked, ""},
@@ -150,7 +153,7 @@ func rightsCases() map[string]rightsCase {
 		"Mutation.resolveClaim":         {ofRun, change + `{ resolveClaim(input: {tenantId: $tenant, bootstrapId: $id, nothingOrdered: true}) { bootstrap { id } } }`, "", "", no, problem.NotFound, ""},
 		"Mutation.createPool":           {ofTenant, add + `{ createPool(input: {tenantId: $tenant, name: "a", class: VPS, agent: NONE}) { pool { id } } }`, "", "", no, unasked, ""},
 		"Mutation.archivePool":          {ofPool, change + `{ archivePool(input: {tenantId: $tenant, poolId: $id}) { pool { id } } }`, "", "", no, no, ""},
-		"Mutation.removeHost":           {ofHost, change + `{ removeHost(input: {tenantId: $tenant, hostId: $id}) { host { id } } }`, "", "", no, no, ""},
+		"Mutation.removeHost":           {ofHost, change + `{ removeHost(input: {tenantId: $tenant, hostId: $id}) { host { id } } }`, "", "", no, problem.NotFound, ""},
 		"Mutation.putSecret":            {ofTenant, add + `{ putSecret(input: {tenantId: $tenant, name: "a", value: "b"}) { secret { name } } }`, "", "", no, unasked, ""},
 		"Mutation.deleteSecret":         {ofTenant, add + `{ deleteSecret(input: {tenantId: $tenant, name: "a"}) { deleted } }`, "", "", no, unasked, ""},
 		"Mutation.createApiToken":       {ofTenant, add + `{ createApiToken(input: {tenantId: $tenant, name: "a"}) { token } }`, "", "", no, unasked, ""},
@@ -222,10 +225,10 @@ func newRightsWorld(t *testing.T) *rightsWorld {
 }
 
 func newIDs() map[kind]string {
-	account, pool, run := id.New("pacct"), id.New("pool"), id.New("boot")
+	account, pool, run, host := id.New("pacct"), id.New("pool"), id.New("boot"), id.New("host")
 	return map[kind]string{
-		ofAccount: account, ofNode: account, ofPools: pool, ofRuns: run, ofBinding: "compute-provider-account/" + account,
-		ofPool: pool, ofRun: run, ofHost: id.New("host"), ofOrphan: id.New("orph"), ofPlan: account, ofToken: id.New("tok"),
+		ofAccount: account, ofNode: account, ofPools: pool, ofRuns: run, ofHosts: host, ofBinding: "compute-provider-account/" + account,
+		ofPool: pool, ofRun: run, ofHost: host, ofOrphan: id.New("orph"), ofPlan: account, ofToken: id.New("tok"),
 	}
 }
 
@@ -275,7 +278,7 @@ func (w *rightsWorld) otherTenant(t *testing.T, c rightsCase) {
 	switch c.kind {
 	case ofNothing:
 		return
-	case ofNode, ofPools, ofRuns: // null, which wantSame compares
+	case ofNode, ofPools, ofRuns, ofHosts: // null, which wantSame compares
 		w.wantSame(t, c, w.tokens["other"], w.tenant, allowed, w.present, w.absent, w.deleted)
 		return
 	case ofFleet:
@@ -295,6 +298,40 @@ func (w *rightsWorld) otherTenant(t *testing.T, c rightsCase) {
 	}
 	w.wantSame(t, c, w.tokens["other"], w.tenant, problem.Forbidden, w.present, w.absent, w.foreign, w.deleted)
 	w.wantSame(t, c, w.tokens["owner"], w.tenant, problem.NotFound, w.absent, w.foreign, w.deleted)
+}
+
+// anotherItem asks as somebody with rights on one item alone: what is there, and not theirs, is answered like what is not.
+func (w *rightsWorld) anotherItem(t *testing.T, c rightsCase) {
+	t.Helper()
+	if c.kind.isItem() || c.kind.isNode() {
+		w.wantSame(t, c, w.tokens["item"], w.tenant, c.item, w.present, w.absent, w.foreign, w.deleted)
+		return
+	}
+	w.want(t, c, w.tokens["item"], w.tenant, w.present[c.kind], c.item)
+}
+
+// itemDenied asks as somebody from whom the rights are held back on one item alone: where they do not name it, what hangs on it is answered
+// like what is not there.
+func (w *rightsWorld) itemDenied(t *testing.T, c rightsCase) {
+	t.Helper()
+	switch {
+	case c.denied == unasked:
+	case c.kind.hangsOnAnother() || c.kind.isNode():
+		w.wantSame(t, c, w.tokens["denied"], w.tenant, c.denied, w.present, w.absent, w.foreign, w.deleted)
+	default:
+		w.want(t, c, w.tokens["denied"], w.tenant, w.present[c.kind], c.denied)
+	}
+}
+
+// itemAlone asks as somebody with rights on the item alone: by its own field they get what node gives them.
+func (w *rightsWorld) itemAlone(t *testing.T, name string, c rightsCase) {
+	t.Helper()
+	if !c.kind.isItem() || !strings.HasPrefix(name, "Query.") && name != restPath+"get" {
+		return
+	}
+	if _, got := w.ask(t, c, w.tokens["item"], w.tenant, w.granted[c.kind]); got == problem.Forbidden || got == problem.NotFound {
+		t.Errorf("naming %s %s: got %q", c.kind, w.granted[c.kind], got)
+	}
 }
 
 // wantShown looks into the answers: who has rights on the granted item alone, and who is denied the present one, see the granted one and

@@ -3592,8 +3592,7 @@ extend type Subscription {
 `, BuiltIn: false},
 	{Name: "../schema/host.graphqls", Input: `extend type Query {
   """
-  One host. Needs compute:pools:read on the tenant, and not to be denied it on the host's pool. NOT_FOUND when there is none or it is
-  another tenant's.
+  One host. Needs compute:pools:read on its pool. NOT_FOUND when there is none or it is another tenant's.
   """
   host(
     "The tenant that owns it."
@@ -3674,8 +3673,7 @@ type RemoveHostPayload {
 extend type Mutation {
   """
   Removes a host: its certificates are refused at once and its machine may be bootstrapped again. The machine itself is left as it
-  is. Needs compute:pools:manage on the tenant, and not to be denied it on the host's pool. NOT_FOUND when there is none. Removing
-  again changes nothing.
+  is. Needs compute:pools:manage on its pool. NOT_FOUND when there is none. Removing again changes nothing.
   """
   removeHost(
     "Which host to remove."

@@ -27,14 +27,15 @@ type PageInput struct {
 	After          *string `json:"after"`
 }
 
-// Get gives the host to a caller who holds compute:pools:read on the tenant and is not denied it on the pool. UNAUTHENTICATED,
-// INVALID_INPUT, FORBIDDEN, or NOT_FOUND also for another tenant's.
+// Get gives the host to a caller who holds compute:pools:read on its pool. UNAUTHENTICATED, INVALID_INPUT, FORBIDDEN, or NOT_FOUND
+// also for another tenant's.
 func (s *Service) Get(ctx context.Context, in GetInput) (*model.Host, error) {
 	return s.admitted(ctx, in, model.PoolsRead)
 }
 
-// admitted reads a host for a caller who may do that to it. The tenant is decided on before the look-up, so that a refusal tells
-// nothing about what is there; the pool, which only the row names, after it.
+// admitted reads a host for a caller who may do that to it. The right is judged on the pool, which the caller does not name: so a host
+// that is not there, or whose pool the caller may not touch, gets the answer that the tenant gets, and nobody learns which hosts exist,
+// nor in which pool. Only when that is yes, it is NOT_FOUND.
 func (s *Service) admitted(ctx context.Context, in GetInput, p authz.Permission) (*model.Host, error) {
 	if _, err := s.authz.Authenticated(ctx); err != nil {
 		return nil, err
@@ -45,17 +46,19 @@ func (s *Service) admitted(ctx context.Context, in GetInput, p authz.Permission)
 	if err := issues.Err(); err != nil {
 		return nil, err
 	}
+	h, err := selectHost(ctx, s.db.DB, in.TenantID, in.HostID)
+	if err == nil {
+		held, err := s.authz.Holds(ctx, p, authz.Pool(h.TenantID, h.PoolID))
+		if held || err != nil {
+			return h, err
+		}
+	} else if !problem.Is(err, problem.NotFound) {
+		return nil, err
+	}
 	if err := s.authz.Check(ctx, p, authz.Tenant(in.TenantID)); err != nil {
 		return nil, err
 	}
-	h, err := selectHost(ctx, s.db.DB, in.TenantID, in.HostID)
-	if err != nil {
-		return nil, err
-	}
-	if err := s.authz.Check(ctx, p, authz.Pool(h.TenantID, h.PoolID)); err != nil {
-		return nil, err
-	}
-	return h, nil
+	return nil, notFound()
 }
 
 // Page gives the pool's hosts, newest first, to a caller who holds compute:pools:read on it; a pool that is not there has none.

@@ -10,15 +10,15 @@ import (
 	"better/compute/model"
 )
 
-// Remove ends the trust in a host, for a caller who holds compute:pools:manage on the tenant and is not denied it on the pool. From
-// its commit on every request of the host is refused, whatever connection it comes on, and its machine may be bootstrapped again.
-// UNAUTHENTICATED, INVALID_INPUT, FORBIDDEN or NOT_FOUND. Idempotent.
+// Remove ends the trust in a host, for a caller who holds compute:pools:manage on its pool. From its commit on every request of the
+// host is refused, whatever connection it comes on, and its machine may be bootstrapped again. UNAUTHENTICATED, INVALID_INPUT,
+// FORBIDDEN or NOT_FOUND. Idempotent.
 func (s *Service) Remove(ctx context.Context, in model.RemoveHostInput) (*model.RemoveHostPayload, error) {
 	h, err := s.admitted(ctx, GetInput(in), model.PoolsManage)
 	if err != nil {
 		return nil, err
 	}
-	needs := authz.Need(model.PoolsManage, authz.Tenant(h.TenantID), authz.Pool(h.TenantID, h.PoolID))
+	needs := authz.Need(model.PoolsManage, authz.Pool(h.TenantID, h.PoolID))
 	err = s.authz.Holding(ctx, needs, func(ctx context.Context, tx bun.Tx) error {
 		removed, err := setRemoved(ctx, tx, in.HostID)
 		if err != nil {
