@@ -13,6 +13,9 @@ import (
 
 // MachineKey is the server's id, which is unique by its making.
 func (c *client) MachineKey(machineID string) (string, error) {
+	if c.isInstance(machineID) {
+		return name + ":" + instanceForm.FindStringSubmatch(machineID)[2], nil
+	}
 	_, id, ok := parts(machineID)
 	if !ok {
 		return "", c.vendor.Errorf(provider.NotFound)
@@ -22,6 +25,9 @@ func (c *client) MachineKey(machineID string) (string, error) {
 
 // Identify reads what the server is. Its serial number is the maker's, which Scaleway does not tell: its host key is what tells it from others.
 func (c *client) Identify(ctx context.Context, machineID string) (*provider.Identity, error) {
+	if c.isInstance(machineID) {
+		return c.virtual.identify(ctx, machineID)
+	}
 	s, err := c.there(ctx, machineID)
 	if err != nil {
 		return nil, err
@@ -82,6 +88,9 @@ func (c *client) there(ctx context.Context, machineID string) (*baremetal.Server
 
 // find is where ssh.Fleet logs in.
 func (c *client) find(ctx context.Context, machineID string) (ssh.Found, error) {
+	if c.isInstance(machineID) {
+		return c.virtual.find(ctx, machineID)
+	}
 	s, err := c.there(ctx, machineID)
 	if err != nil {
 		return ssh.Found{}, err

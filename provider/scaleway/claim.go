@@ -51,7 +51,14 @@ func (c *client) Claims(ctx context.Context) ([]provider.OwnedMachine, error) {
 			owned = append(owned, provider.OwnedMachine{OperationID: id, MachineID: machineID(s)})
 		}
 	}
-	return owned, nil
+	if c.virtual == nil {
+		return owned, nil
+	}
+	instances, err := c.virtual.claims(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return append(owned, instances...), nil
 }
 
 // FindClaim looks for the operation's server by its tag and its name. One that was delivered, or still may be, goes before one that was not.
@@ -67,6 +74,8 @@ func (c *client) FindClaim(ctx context.Context, operationID string) (*provider.C
 		}
 	}
 	switch {
+	case found == nil && c.virtual != nil:
+		return c.virtual.findClaim(ctx, operationID)
 	case found == nil:
 		return nil, nil
 	case isLate(found):
@@ -88,6 +97,11 @@ func isInstalling(s *baremetal.Server) bool {
 
 // Order creates one server with a system, and with user data that lets the driver in.
 func (c *client) Order(ctx context.Context, order provider.Order) (*provider.Claim, error) {
+	if c.virtual != nil {
+		if claim, err := c.virtual.order(ctx, order); claim != nil || err != nil {
+			return claim, err
+		}
+	}
 	offer, err := c.resolve(ctx, order.OfferID)
 	if err != nil {
 		return nil, err
@@ -179,6 +193,9 @@ func (c *client) system(ctx context.Context, offer *baremetal.Offer) (id string,
 
 // Release deletes the server. One that is gone is released.
 func (c *client) Release(ctx context.Context, operationID, machineID string) error {
+	if c.isInstance(machineID) {
+		return c.virtual.release(ctx, operationID, machineID)
+	}
 	s, err := c.server(ctx, machineID)
 	if isNotFound(err) {
 		return nil

@@ -14,7 +14,7 @@ import (
 	"better/compute/provider"
 )
 
-// Offers lists every server type that is sold by the hour, in each zone. What is sold by the month cannot be given back before its end.
+// Offers lists every server type that is sold by the hour, in each zone, and every type of instance where the account has those. What is sold by the month cannot be given back before its end.
 func (c *client) Offers(ctx context.Context) ([]*model.Offer, error) {
 	listed, err := everywhere(ctx, c, c.hourly(nil))
 	if err != nil {
@@ -22,6 +22,11 @@ func (c *client) Offers(ctx context.Context) ([]*model.Offer, error) {
 	}
 	now := model.NewTime(time.Now())
 	offers := []*model.Offer{}
+	if c.virtual != nil {
+		if offers, err = c.virtual.offers(ctx, now); err != nil {
+			return nil, err
+		}
+	}
 	seen := map[string]bool{} // a list that moved between two pages tells an item twice
 	for _, l := range listed {
 		o := offerOf(l, now)
@@ -213,7 +218,14 @@ func (c *client) Machines(ctx context.Context) ([]*model.Machine, error) {
 		}
 		machines = append(machines, m)
 	}
-	return machines, nil
+	if c.virtual == nil {
+		return machines, nil
+	}
+	instances, err := c.virtual.machines(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return append(machines, instances...), nil
 }
 
 // statusOf tells of the install where the server is there.

@@ -1,4 +1,4 @@
-// Package scaleway is the driver for Scaleway's Elastic Metal.
+// Package scaleway is the driver for Scaleway: Elastic Metal, and instances, which are virtual, where the account's config has an image for them.
 //
 // It owns how a project there is read and how its servers are ordered and deleted, with the vendor's own SDK. It refuses to know how HTTP fails,
 // which package vendor does, and how an agent gets onto a server, which package ssh does. The invariant: names and tags are not unique there, so
@@ -35,6 +35,8 @@ const (
 	vendorName  = "Scaleway"
 	ownEndpoint = "https://api.scaleway.com"
 	defaultOS   = "Ubuntu 24.04"
+
+	defaultVolumeGB = 20
 )
 
 // Options are the operator's.
@@ -69,7 +71,7 @@ func (d *Driver) Manifest() provider.Manifest {
 		},
 		ListLag:    30 * time.Second,
 		ClaimLimit: map[model.MachineKind]time.Duration{model.Metal: 2 * time.Hour},
-		Typical:    map[model.MachineKind]time.Duration{model.Metal: 15 * time.Minute},
+		Typical:    map[model.MachineKind]time.Duration{model.VPS: 3 * time.Minute, model.Metal: 15 * time.Minute},
 		Wipes:      []string{"An agent that is on the server already, with its key and certificate. Nothing else is touched."},
 		About: provider.About{
 			GPUs: true, Installs: "SSH, let in by the order's user data", GivesBack: "deletes",
@@ -87,6 +89,8 @@ type config struct {
 	SSHKeyIDs        []string          `json:"sshKeyIds"`
 	OS               string            `json:"os"`
 	HostFingerprints map[string]string `json:"hostFingerprints"`
+	InstanceImage    string            `json:"instanceImage"`
+	InstanceVolumeGB uint32            `json:"instanceVolumeGB"`
 }
 
 // Open makes a client for an account. It calls nobody.
@@ -95,8 +99,9 @@ func (d *Driver) Open(_ context.Context, account provider.Account) (provider.Cli
 	if err := json.Unmarshal(account.Config, &c); err != nil {
 		return nil, provider.Errorf(provider.InvalidConfig, "The config is not what the driver's schema says.").Because(err)
 	}
-	c.OS = cmp.Or(c.OS, defaultOS)
-	if len(c.Zones) == 0 {
+	c.OS, c.InstanceVolumeGB = cmp.Or(c.OS, defaultOS), cmp.Or(c.InstanceVolumeGB, defaultVolumeGB)
+	chosen := c.Zones
+	if len(chosen) == 0 {
 		c.Zones = (*baremetal.API)(nil).Zones()
 	}
 	origin, err := vendor.Origin(d.options.Endpoint)
@@ -110,6 +115,7 @@ func (d *Driver) Open(_ context.Context, account provider.Account) (provider.Cli
 		}),
 	}
 	made.Fleet = ssh.Fleet{Account: account, PrivateKey: c.SSHPrivateKey, Fingerprints: c.HostFingerprints, Field: "hostFingerprints", Find: made.find}
+	made.virtual = newVirtual(made, chosen)
 	return made, nil
 }
 
@@ -166,6 +172,7 @@ type client struct {
 	account  provider.Account
 	config   config
 	vendor   *vendor.Vendor
+	virtual  *virtual
 }
 
 var _ interface {
@@ -192,7 +199,7 @@ func (a authorized) Do(r *http.Request) (*http.Response, error) {
 }
 
 // sdk makes Scaleway's client with the key as it is now. It repeats nothing.
-func (c *client) sdk(ctx context.Context) (*baremetal.API, error) {
+func (c *client) sdk(ctx context.Context) (*scw.Client, error) {
 	key, err := c.account.Secret(ctx, c.config.SecretKey)
 	if err != nil {
 		return nil, err
@@ -201,7 +208,7 @@ func (c *client) sdk(ctx context.Context) (*baremetal.API, error) {
 	if err != nil {
 		return nil, fmt.Errorf("making the SDK's client: %w", err)
 	}
-	return baremetal.NewAPI(sdk), nil
+	return sdk, nil
 }
 
 func (c *client) read(ctx context.Context, calls func(*baremetal.API, scw.RequestOption) error) error {
@@ -213,6 +220,10 @@ func (c *client) change(ctx context.Context, call func(*baremetal.API, scw.Reque
 }
 
 func (c *client) with(ctx context.Context, call func(*baremetal.API, scw.RequestOption) error) error {
+	return c.using(ctx, func(sdk *scw.Client, o scw.RequestOption) error { return call(baremetal.NewAPI(sdk), o) })
+}
+
+func (c *client) using(ctx context.Context, call func(*scw.Client, scw.RequestOption) error) error {
 	sdk, err := c.sdk(ctx)
 	if err != nil {
 		return err
@@ -228,6 +239,9 @@ var errMissing = errors.New("there is no such resource")
 
 // Check asks for one server, which any key that is of use may.
 func (c *client) Check(ctx context.Context) error {
+	if len(c.config.Zones) == 0 {
+		return c.virtual.check(ctx)
+	}
 	return c.read(ctx, func(sdk *baremetal.API, o scw.RequestOption) error {
 		_, err := sdk.ListServers(&baremetal.ListServersRequest{Zone: c.config.Zones[0], ProjectID: &c.config.ProjectID, PageSize: new(uint32(1))}, o)
 		return err
