@@ -61,7 +61,7 @@ var may = map[string][]string{
 	"provider/scaleway":     {"model", "provider", "provider/ssh", "provider/vendor", "internal/guard"},
 	"provider/lambda":       {"model", "provider", "provider/ssh", "provider/vendor", "internal/guard"},
 	"provider/digitalocean": {"model", "provider", "provider/ssh", "provider/vendor", "internal/guard"},
-	"provider/sim":          {"model", "provider", "internal/problem"},
+	"provider/sim":          {"model", "provider", "provider/vendor", "internal/guard", "internal/problem"},
 	"provider/ssh":          {"model", "provider", "internal/guard", "internal/problem"},
 
 	// The nouns. A secret that cannot be read is an error class of provider's, since it ends a provider call; and provider says

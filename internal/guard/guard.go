@@ -27,6 +27,11 @@ func (e *RefusedError) Error() string {
 // Networks judges addresses. Public ones may be connected to, and those of the networks that the operator has named.
 type Networks []netip.Prefix
 
+// Everywhere is for what only the operator says the address of.
+func Everywhere() Networks {
+	return Networks{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}
+}
+
 // reserved is what belongs to no single machine on the internet, by IANA's registries of special-purpose addresses, and what clouds have
 // put among the public ones for themselves.
 var reserved = []struct {

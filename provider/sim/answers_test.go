@@ -51,7 +51,7 @@ func TestAnswersThatMakeNoSense(t *testing.T) {
 		"next page is text":   `{"offers":[],"nextPage":"2","id":1}`,
 		"next page is first":  `{"offers":[],"nextPage":1,"name":"other"}`,
 		"next page is below":  `{"offers":[],"nextPage":-5}`,
-		"too much":            `{"offers":[],"id":"m-1","name":"op"}` + strings.Repeat(" ", 5<<20),
+		"too much":            `{"offers":[],"id":"m-1","name":"op"}` + strings.Repeat(" ", 17<<20),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -1,7 +1,6 @@
 // Package sim is the driver of the simulated cloud.
 //
-// It owns how that cloud's API is spoken: one thin client over net/http, its errors put into classes, its offers put into our
-// words. It refuses to know how the cloud works behind its API. The invariant: Order sends its POST at most once, and says
+// It owns how that cloud's API is spoken, what its error codes mean, and its offers in our words. It refuses to know how the cloud works behind its API. The invariant: Order sends its POST at most once, and says
 // UnknownOutcome whenever the cloud may have acted on it without saying so.
 package sim
 
@@ -9,13 +8,14 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"net/http"
 	"net/url"
 	"slices"
 	"time"
 
+	"better/compute/internal/guard"
 	"better/compute/model"
 	"better/compute/provider"
+	"better/compute/provider/vendor"
 )
 
 // Options says which clouds the driver may speak to.
@@ -138,15 +138,17 @@ func (d *Driver) Open(_ context.Context, account provider.Account) (provider.Cli
 	if config.Endpoint != "" && !slices.Contains(d.options.Endpoints, config.Endpoint) {
 		return nil, provider.Errorf(provider.InvalidConfig, "The operator does not allow this endpoint.")
 	}
-	// A transport of its own: no proxy from the environment, and no connection shared between accounts.
-	transport := &http.Transport{MaxConnsPerHost: 16, MaxIdleConnsPerHost: 4, IdleConnTimeout: time.Minute, MaxResponseHeaderBytes: 64 << 10}
+	endpoint := cmp.Or(config.Endpoint, d.options.Endpoint)
+	origin, err := vendor.Origin(endpoint)
+	if err != nil {
+		return nil, err
+	}
 	return &client{
-		endpoint: cmp.Or(config.Endpoint, d.options.Endpoint) + wayOf(d.options.ClaimMode).path,
-		mode:     d.options.ClaimMode, region: config.Region,
+		endpoint: endpoint + wayOf(d.options.ClaimMode).path, mode: d.options.ClaimMode, region: config.Region,
 		token: func(ctx context.Context) (string, error) { return account.Secret(ctx, config.APIToken) },
-		http: &http.Client{
-			Transport: transport, Timeout: d.options.Timeout,
-			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-		},
+		vendor: vendor.New(vendor.Options{
+			Name: "The simulated cloud", Origins: []string{origin}, Timeout: d.options.Timeout, Code: codeOf, Codes: codes,
+			Networks: guard.Everywhere(), // the endpoints are the operator's
+		}),
 	}, nil
 }

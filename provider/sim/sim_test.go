@@ -278,7 +278,7 @@ func TestEveryFaultOfAnOrder(t *testing.T) {
 	} {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
-			b := setup(t, time.Second, nil)
+			b := setup(t, 2*time.Second, nil)
 			fault := onOrder(kind)
 			switch kind {
 			case cloud.FaultSlowBody:

@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/netip"
 	"regexp"
 	"strings"
 	"time"
@@ -66,11 +65,10 @@ func New(o Options) (*Client, error) {
 		return nil, err
 	}
 	// The address is the operator's, so that any network will do. What counts here are the bounds, and that no redirect takes a token elsewhere.
-	everywhere := guard.Networks{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}
 	c := &Client{
 		options: o, now: time.Now, turn: make(chan struct{}, 1),
 		http: guard.NewClient(guard.Options{
-			Networks: everywhere, Origins: []string{o.Address}, Timeout: callTimeout, AnswerBytes: maxAnswer, Roots: roots,
+			Networks: guard.Everywhere(), Origins: []string{o.Address}, Timeout: callTimeout, AnswerBytes: maxAnswer, Roots: roots,
 		}),
 	}
 	_, err = c.connect("")
