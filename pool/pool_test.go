@@ -330,6 +330,38 @@ func TestArchiveBlockers(t *testing.T) {
 	}
 }
 
+// Who may archive the pool need not hear of runs of accounts that they may not read, nor of hosts where they may not read the pool.
+func TestArchiveHidesWhatTheCallerMayNotRead(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	p := b.create(t, hosts("main"))
+	accounts := []string{b.account(t, "t1"), b.account(t, "t1")}
+	run := b.insertBootstrap(t, p.ID, accounts[0])
+	b.insertBootstrap(t, p.ID, accounts[1])
+	b.exec(t, `INSERT INTO hosts (id, tenant_id, pool_id, bootstrap_id, account_id, machine_id) VALUES ('host_1', 't1', ?, ?, ?, 'm1')`, p.ID, run, accounts[0])
+	b.exec(t, "INSERT INTO roles (name, permissions, created_by, updated_by) VALUES ('archivist', '{compute:pools:manage}', '', '')")
+	shown, host := blocker{"bootstrap", run, "cpx22:fsn1"}, blocker{"host", "host_1", "m1"}
+	for _, step := range []struct {
+		role, object string
+		effect       model.BindingEffect
+		told         []blocker
+		hidden       any
+	}{
+		{"archivist", "compute-pool/" + p.ID, model.Allow, []blocker{}, 3},
+		{"provider-viewer", "compute-provider-account/" + accounts[0], model.Allow, []blocker{shown}, 2},
+		{"provider-viewer", "compute-pool/" + p.ID, model.Allow, []blocker{shown, host}, 1},
+		{"tenant-admin", "compute-tenant/t1", model.Allow, nil, nil},
+		{"provider-viewer", "compute-provider-account/" + accounts[1], model.Deny, []blocker{shown, host}, 1},
+	} {
+		b.bind(t, binding("user:keeper", step.role, step.object, step.effect))
+		_, err := b.archive(as(t.Context(), "user:keeper"), p)
+		details := wantCode(t, err, problem.InvalidState).Details
+		if diff := cmp.Diff(step.told, details["blockers"]); step.told != nil && diff != "" || details["hidden"] != step.hidden {
+			t.Errorf("with %s on %s: %v", step.role, step.object, details)
+		}
+	}
+}
+
 func TestInstances(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

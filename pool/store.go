@@ -87,21 +87,27 @@ type blocker struct {
 	Name string `bun:"name" json:"name"`
 }
 
-// selectBlockers reads up to limit of what is in the pool or on its way into it. Runs and hosts have no name: the machine's stands in.
-func selectBlockers(ctx context.Context, tx bun.IDB, p *model.Pool, limit int) ([]blocker, error) {
-	var blockers []blocker
+// user is a blocker, with the account whose reader may know of it.
+type user struct {
+	blocker
+	AccountID string `bun:"account_id"` // empty: the pool's reader may
+}
+
+// selectUsers reads up to limit of what is in the pool or on its way into it. Runs and hosts have no name: the machine's stands in.
+func selectUsers(ctx context.Context, tx bun.IDB, p *model.Pool, limit int) ([]user, error) {
+	var users []user
 	err := tx.NewRaw(`
-		SELECT 'bootstrap' AS type, id, coalesce(machine_id, offer_id) AS name FROM bootstraps
+		SELECT 'bootstrap' AS type, id, coalesce(machine_id, offer_id) AS name, account_id FROM bootstraps
 			WHERE tenant_id = ?0 AND pool_id = ?1 AND live_account_id IS NOT NULL
 		UNION ALL
-		SELECT 'host', id, machine_id FROM hosts WHERE tenant_id = ?0 AND pool_id = ?1 AND removed_at IS NULL
+		SELECT 'host', id, machine_id, '' FROM hosts WHERE tenant_id = ?0 AND pool_id = ?1 AND removed_at IS NULL
 		UNION ALL
-		SELECT 'instance', id, name FROM instances WHERE pool_id = ?1 AND deleted_at IS NULL
-		ORDER BY type, id LIMIT ?2`, p.TenantID, p.ID, limit).Scan(ctx, &blockers)
+		SELECT 'instance', id, name, '' FROM instances WHERE pool_id = ?1 AND deleted_at IS NULL
+		ORDER BY type, id LIMIT ?2`, p.TenantID, p.ID, limit).Scan(ctx, &users)
 	if err != nil && !errors.Is(err, sql.ErrNoRows) {
 		return nil, fmt.Errorf("looking for what uses a pool: %w", err)
 	}
-	return blockers, nil
+	return users, nil
 }
 
 // selectPools reads one item more than the page has.

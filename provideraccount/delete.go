@@ -18,8 +18,7 @@ const maxBlockers = 20
 
 // Delete removes an account that nothing uses, for a caller who holds compute:providers:manage on it. UNAUTHENTICATED, INVALID_INPUT,
 // FORBIDDEN, NOT_FOUND, or INVALID_STATE while a pool, an instance or a run uses it, or a machine at the provider without an owner would
-// be lost from sight with it (details.blockers lists up to 20, but for pools, and instances in them, that the caller does not hold
-// compute:pools:read on: details.hidden counts those among them). Who says ForgetOrphans loses those; the audit log names up to 20. The bindings
+// be lost from sight with it (details.blockers lists up to 20, but for those that the caller may not read: details.hidden counts them). Who says ForgetOrphans loses those; the audit log names up to 20. The bindings
 // on the account go with it. Not idempotent: a repeat is NOT_FOUND.
 func (s *Service) Delete(ctx context.Context, in model.DeleteProviderAccountInput) (*model.DeleteProviderAccountPayload, error) {
 	at := GetInput{TenantID: in.TenantID, AccountID: in.AccountID}
@@ -39,7 +38,7 @@ func (s *Service) Delete(ctx context.Context, in model.DeleteProviderAccountInpu
 		return nil, inUse()
 	}
 	if used, ok := errors.AsType[*usedError](err); ok {
-		return nil, s.tellUsers(ctx, in.TenantID, used.users)
+		return nil, s.tellUsers(ctx, at, used.users)
 	}
 	if err != nil {
 		return nil, err
@@ -85,20 +84,22 @@ type usedError struct{ users []user }
 
 func (*usedError) Error() string { return "the account is in use" }
 
-// tellUsers names what uses the account, except what is of pools that the caller may not read: it is counted in details.hidden.
-func (s *Service) tellUsers(ctx context.Context, tenantID string, users []user) error {
+// tellUsers names what uses the account, except what the caller may not read: pools and what is in them by the pool, the rest by the
+// account. It is counted in details.hidden.
+func (s *Service) tellUsers(ctx context.Context, at GetInput, users []user) error {
 	var blockers []blocker
 	for _, u := range users {
+		p, on := model.ProvidersRead, authz.ProviderAccount(at.TenantID, at.AccountID)
 		if u.PoolID != "" {
-			may, err := s.authz.Holds(ctx, model.PoolsRead, authz.Pool(tenantID, u.PoolID))
-			if err != nil {
-				return err
-			}
-			if !may {
-				continue
-			}
+			p, on = model.PoolsRead, authz.Pool(at.TenantID, u.PoolID)
 		}
-		blockers = append(blockers, u.blocker)
+		may, err := s.authz.Holds(ctx, p, on)
+		if err != nil {
+			return err
+		}
+		if may {
+			blockers = append(blockers, u.blocker)
+		}
 	}
 	prob := inUse(blockers...)
 	if hidden := len(users) - len(blockers); hidden > 0 {

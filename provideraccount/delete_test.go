@@ -139,8 +139,8 @@ func TestDeleteBlockers(t *testing.T) {
 	}
 }
 
-// Who may delete the account need not hear which pools there are.
-func TestDeleteHidesPoolsThatTheCallerMayNotRead(t *testing.T) {
+// Who may delete the account need not hear which pools there are, nor of runs where they may not read it.
+func TestDeleteHidesWhatTheCallerMayNotRead(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	pools := pool.New(pool.Deps{DB: b.db, Authz: b.authz})
@@ -175,6 +175,15 @@ func TestDeleteHidesPoolsThatTheCallerMayNotRead(t *testing.T) {
 		t.Errorf("%v", p.Details)
 	}
 	if p := wantCode(t, b.delete(admin(t), a), problem.InvalidState); p.Details["hidden"] != nil {
+		t.Errorf("%v", p.Details)
+	}
+	if _, err := insertBootstrap(t.Context(), b.Service, b.db, a, ids[0]); err != nil {
+		t.Fatal(err)
+	}
+	b.exec(t, "INSERT INTO roles (name, permissions, created_by, updated_by) VALUES ('blind', '{compute:providers:manage}', '', '')")
+	b.exec(t, "INSERT INTO role_bindings (subject, role, object, effect) VALUES ('user:blind', 'blind', ?, 'allow')", "compute-provider-account/"+a.ID)
+	p = wantCode(t, b.delete(as(t.Context(), "user:blind"), a), problem.InvalidState)
+	if told, _ := p.Details["blockers"].([]blocker); len(told) != 0 || p.Details["hidden"] != 7 {
 		t.Errorf("%v", p.Details)
 	}
 }
