@@ -249,9 +249,21 @@ func (e *engine) follow(ctx context.Context, op *operation, emit func(*graphql.R
 		return emit(e.refuse(ctx, err))
 	}
 	defer release()
+	times := timeEvents(op, e.config.Limits.OperationTime)
+	ctx, start := times.next(ctx)
+	defer start.end()
 	responses, ctx := e.exec.DispatchOperation(ctx, op.OperationContext)
+	if start.isLate(ctx) {
+		return emit(e.refuse(ctx, errLate))
+	}
 	for {
-		resp := responses(ctx)
+		eventCtx, event := times.next(ctx)
+		resp := responses(eventCtx)
+		late := event.isLate(eventCtx)
+		event.end()
+		if late { // whoever resumes gets the same event once more
+			return emit(e.refuse(ctx, errLate))
+		}
 		if resp == nil {
 			return nil
 		}

@@ -221,3 +221,28 @@ func TestLiveOperationsHavePlacesOfTheirOwn(t *testing.T) {
 	close(w.live.let)
 	calls.Wait()
 }
+
+// What is read for an event may take as long as an operation. Then the stream ends with the code of that, before the event, which comes again to who resumes.
+func TestEventsThatTakeTooLong(t *testing.T) {
+	t.Parallel()
+	w := setup(t, func(c *Config) { c.Limits.OperationTime = 50 * time.Millisecond })
+	quick, slow := watch("shared", 3), `subscription { bootstrapStatusChanged(tenantId: "held", after: "3") { cursor bootstrap { account { id } } } }`
+	const late = `"The operation did not finish within its time limit.","extensions":{"code":"UNAVAILABLE"}`
+	expectLines(t, w.events(t, slow, tokenAlice), "event: next", `data: {"errors":[{"message":`+late, "event: complete", "data:")
+	c := w.connect(t, tokenAlice)
+	c.subscribe("1", slow)
+	c.expect(`{"id":"1","type":"error","payload":[{"message":` + late + `}]}`)
+	c.subscribe("2", watch("shared", -1))
+	c.expect(`{"id":"2","type":"next"…`)
+	c.subscribe("3", quick)
+	for range 3 {
+		c.expect(`{"id":"3","type":"next"…`)
+	}
+	c.expect(`{"id":"3","type":"complete"}`)
+	close(w.held.let)
+	c.subscribe("4", slow) // each event in time
+	for range 3 {
+		c.expect(`{"id":"4","type":"next"…`)
+	}
+	c.expect(`{"id":"4","type":"complete"}`)
+}
