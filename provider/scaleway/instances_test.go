@@ -1,25 +1,16 @@
 package scaleway_test
 
 import (
-	"context"
-	"encoding/json"
-	"fmt"
-	"io"
 	"net/http"
-	"net/http/httptest"
-	"net/netip"
-	"os"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"better/compute/apitest/netns"
-	"better/compute/internal/guard"
 	"better/compute/model"
 	"better/compute/provider"
 	"better/compute/provider/providertest"
-	"better/compute/provider/scaleway"
 )
 
 // virtualConfig is of one zone, and has instances in it.
@@ -30,103 +21,22 @@ const smallOffer = "DEV1-S:fr-par-1"
 // firstInstance is the one that is there.
 var firstInstance = "instance:fr-par-1:" + id(7_000_000)
 
-type virtualClient interface {
-	provider.Bootstrapper
-	provider.Claimant
+type virtualOptions = providertest.Options[*cloud]
+
+var virtualRig = &providertest.Rig[*cloud]{
+	Driver: rig.Driver, Config: virtualConfig, SSHKey: rig.SSHKey, Secret: secret, Fake: newCloud, OfferID: smallOffer, MachineID: firstInstance, Sold: (*cloud).sold,
+	Place: func(c *cloud, address string) {
+		c.address = address
+		c.give(c.servers[0])
+	},
 }
-
-// virtualBundle is an account of a test's own.
-type virtualBundle struct {
-	*providertest.Account
-	cloud  *cloud
-	faults *providertest.Faults
-	client virtualClient
-}
-
-type virtualOptions struct {
-	timeout time.Duration
-	host    *netns.Host // that the first instance is
-	key     string
-	change  func(*cloud)
-}
-
-func virtualSetup(t *testing.T, o virtualOptions) *virtualBundle {
-	t.Helper()
-	b := &virtualBundle{cloud: newCloud()}
-	config := virtualConfig
-	if o.host != nil {
-		b.cloud.address = o.host.Address.String()
-		b.cloud.give(b.cloud.servers[0])
-		config = strings.TrimSuffix(config, "}") + fmt.Sprintf(`,"hostFingerprints":{%q:%q}}`, firstInstance, o.host.Fingerprint)
-		o.key = o.host.PrivateKey
-	}
-	if o.change != nil {
-		o.change(b.cloud)
-	}
-	b.faults = providertest.NewFaults(b.cloud)
-	server := httptest.NewServer(b.faults)
-	b.client = virtualOpen(server.URL, o.timeout, config, o.key)
-	b.Account = &providertest.Account{Client: b.client, Secret: secret, OfferID: smallOffer, Sold: b.cloud.sold}
-	if o.host != nil {
-		b.MachineID = firstInstance
-		b.Payload = func(generation int) provider.Payload {
-			return provider.Payload{
-				Generation: generation, JoinURL: "https://192.0.2.1:8443", CAPin: "sha256:" + strings.Repeat("0", 64), Token: fmt.Sprintf("join-%d", generation),
-				AgentBinary: func(string) (io.ReadCloser, error) { return os.Open("/proc/self/exe") },
-			}
-		}
-	}
-	t.Cleanup(func() { _ = b.client.Close(); server.Close() })
-	return b
-}
-
-func virtualOpen(url string, timeout time.Duration, config, key string) virtualClient {
-	if key == "" {
-		key = virtualKey
-	}
-	d := scaleway.New(scaleway.Options{Endpoint: url, Networks: guard.Networks{netip.MustParsePrefix("127.0.0.0/8")}, Timeout: timeout})
-	client, err := d.Open(context.Background(), provider.Account{
-		ID: "pacct_test", Config: json.RawMessage(config),
-		Secret: func(_ context.Context, reference string) (string, error) {
-			if reference == "secret://scw-ssh" {
-				return key, nil
-			}
-			return secret, nil
-		},
-	})
-	if err != nil {
-		panic(err)
-	}
-	return client.(virtualClient)
-}
-
-var virtualKey = netns.NewKey()
-
-func virtually(o virtualOptions, faults ...providertest.Fault) providertest.Situation {
-	return providertest.Situation{Arrange: func(t *testing.T) *providertest.Account {
-		t.Helper()
-		b := virtualSetup(t, o)
-		b.faults.Add(faults...)
-		return b.Account
-	}}
-}
-
-func virtuallyWith(faults ...providertest.Fault) providertest.Situation {
-	return virtually(virtualOptions{}, faults...)
-}
-
-func virtuallyChanged(change func(*cloud)) providertest.Situation {
-	return virtually(virtualOptions{change: change})
-}
-
-type virtualDo = func(http.ResponseWriter, *http.Request, http.Handler)
 
 func isInstanceOrder(r *http.Request) bool {
 	return r.Method == http.MethodPost && strings.HasPrefix(r.URL.Path, "/instance/") && strings.HasSuffix(r.URL.Path, "/servers")
 }
 
-func onInstanceOrder(do virtualDo) providertest.Fault {
-	return providertest.Fault{Match: isInstanceOrder, Do: do}
+func onInstanceOrder(do providertest.Do) providertest.Fault {
+	return providertest.On(isInstanceOrder, do)
 }
 
 // extended adds fields that nobody knows to an answer and to what it lists. An instance's own maps are keyed by type and by number, and have none.
@@ -156,54 +66,47 @@ func extended(document any) any {
 func TestConformanceOfInstances(t *testing.T) {
 	t.Parallel()
 	host := netns.Hosts(t, 1)[0]
-	always := func(do virtualDo) providertest.Fault { return providertest.Fault{Always: true, Do: do} }
-	none := func(reason string) providertest.Situation { return providertest.Situation{Reason: reason} }
 	const asMetal = "The conformance of Elastic Metal has it, and it is the same code."
 	providertest.Run(t, providertest.Config{
-		Driver:  scaleway.New(scaleway.Options{Endpoint: "http://127.0.0.1:1"}),
+		Driver:  rig.Driver("http://127.0.0.1:1", 0),
 		Configs: []string{virtualConfig, strings.Replace(virtualConfig, `"projectId"`, `"instanceVolumeGB":100,"projectId"`, 1)},
 		BadConfigs: []string{
 			strings.Replace(virtualConfig, `"projectId"`, `"instanceVolumeGB":1,"projectId"`, 1),
 			strings.Replace(virtualConfig, "ubuntu_noble", "../x", 1),
 		},
-		Plain: virtually(virtualOptions{host: host}),
+		Plain: virtualRig.Arranged(virtualOptions{Host: host}),
 
-		ThreePages:    virtuallyChanged(func(c *cloud) { c.perPage = 30 }),
-		EmptyLastPage: none(asMetal), RepeatedPage: none(asMetal),
-		ExtraFields:  virtuallyWith(always(providertest.Rewrite(extended))),
-		MissingPrice: virtuallyChanged(func(c *cloud) { c.types[0]["hourly_price"] = 0 }),
-		UnknownGPU: virtuallyChanged(func(c *cloud) {
+		ThreePages:    virtualRig.Changed(func(c *cloud) { c.perPage = 30 }),
+		EmptyLastPage: providertest.None(asMetal), RepeatedPage: providertest.None(asMetal),
+		ExtraFields:  virtualRig.With(providertest.Always(providertest.Rewrite(extended))),
+		MissingPrice: virtualRig.Changed(func(c *cloud) { c.types[0]["hourly_price"] = 0 }),
+		UnknownGPU: virtualRig.Changed(func(c *cloud) {
 			c.types[0]["gpu"], c.types[0]["gpu_info"] = 2, object{"gpu_manufacturer": "Acme", "gpu_name": "Frobnicator 9", "gpu_memory": 9_000_000_000}
 		}),
-		OddIDs: providertest.Situation{Arrange: func(t *testing.T) *providertest.Account {
-			t.Helper()
-			b := virtualSetup(t, virtualOptions{change: func(c *cloud) {
-				c.types[0]["arch"], c.types[0]["name"], c.stock["X/9 (beta)"] = "x86_64", "X/9 (beta)", "available"
-			}})
-			b.OfferID = provider.OfferID("X/9 (beta)", "fr-par-1")
-			return b.Account
-		}},
+		OddIDs: virtualRig.Arranged(virtualOptions{OfferID: provider.OfferID("X/9 (beta)", "fr-par-1"), Change: func(c *cloud) {
+			c.types[0]["arch"], c.types[0]["name"], c.stock["X/9 (beta)"] = "x86_64", "X/9 (beta)", "available"
+		}}),
 
-		AnswerLost:      virtuallyWith(onInstanceOrder(providertest.AnswerLost)),
-		HalfAnswer:      virtuallyWith(onInstanceOrder(providertest.HalfAnswer)),
-		OrderFails:      virtuallyWith(onInstanceOrder(providertest.Reply(500, refusal("internal_error", "internal error")))),
-		OutOfStock:      virtuallyChanged(func(c *cloud) { c.stock["DEV1-S"] = "shortage" }),
-		OutOfStockLater: virtuallyChanged(func(c *cloud) { c.soldOut = true }),
-		OfferGone: virtuallyChanged(func(c *cloud) {
+		AnswerLost:      virtualRig.With(onInstanceOrder(providertest.AnswerLost)),
+		HalfAnswer:      virtualRig.With(onInstanceOrder(providertest.HalfAnswer)),
+		OrderFails:      virtualRig.With(onInstanceOrder(providertest.Reply(500, refusal("internal_error", "internal error")))),
+		OutOfStock:      virtualRig.Changed(func(c *cloud) { c.stock["DEV1-S"] = "shortage" }),
+		OutOfStockLater: virtualRig.Changed(func(c *cloud) { c.soldOut = true }),
+		OfferGone: virtualRig.Changed(func(c *cloud) {
 			c.types = slices.DeleteFunc(c.types, func(t object) bool { return t["name"] == "DEV1-S" })
 		}),
-		Quota:   virtuallyChanged(func(c *cloud) { c.limit = 1 }),
-		Payment: none("Scaleway has no refusal of an order for want of money; it locks the organization's keys."),
-		Locked:  none("An install goes over SSH, past Scaleway, and waits there for another one."),
+		Quota:   virtualRig.Changed(func(c *cloud) { c.limit = 1 }),
+		Payment: providertest.None("Scaleway has no refusal of an order for want of money; it locks the organization's keys."),
+		Locked:  providertest.None("An install goes over SSH, past Scaleway, and waits there for another one."),
 
-		Unauthorized:   virtuallyWith(always(providertest.Reply(401, refusal("denied_authentication", "authentication is denied")))),
-		Forbidden:      none(asMetal),
-		RateLimited:    none(asMetal),
-		RateLimitedFor: none(asMetal),
-		Down:           virtuallyWith(always(providertest.Reply(503, refusal("unavailable", "unavailable")))),
-		Hangs:          none(asMetal),
-		Garbage:        virtuallyWith(always(providertest.HTML)),
-		InstallFails:   none(asMetal),
+		Unauthorized:   virtualRig.With(providertest.Always(providertest.Reply(401, refusal("denied_authentication", "authentication is denied")))),
+		Forbidden:      providertest.None(asMetal),
+		RateLimited:    providertest.None(asMetal),
+		RateLimitedFor: providertest.None(asMetal),
+		Down:           virtualRig.With(providertest.Always(providertest.Reply(503, refusal("unavailable", "unavailable")))),
+		Hangs:          providertest.None(asMetal),
+		Garbage:        virtualRig.With(providertest.Always(providertest.HTML)),
+		InstallFails:   providertest.None(asMetal),
 	})
 }
 
@@ -213,22 +116,21 @@ func TestMutantsOfInstances(t *testing.T) {
 		c := newCloud()
 		c.address = "0.0.0.1" // where nobody is dialled
 		c.give(c.servers[0])
-		return providertest.Mutant{
-			Fake: c, OfferID: smallOffer, MachineID: firstInstance, InstallRef: "generation-1", Sold: c.sold,
-			Open: func(url string) provider.Client { return virtualOpen(url, 300*time.Millisecond, virtualConfig, "") },
-		}
+		return virtualRig.Mutant(c, "generation-1")
 	}})
 }
 
 func TestInstancesAreOrderedOnce(t *testing.T) {
 	t.Parallel()
-	providertest.SentOnce(t, isInstanceOrder, smallOffer, newCloud(), func(url string) provider.Client { return virtualOpen(url, 2*time.Second, virtualConfig, "") })
+	providertest.SentOnce(t, isInstanceOrder, smallOffer, newCloud(), func(url string) provider.Client { // calls go before it, each of which has to be in time
+		return virtualRig.Open(url, virtualOptions{Timeout: 2 * time.Second})
+	})
 }
 
 // TestRecordedTypes: 75 were recorded, of which those that end and those with Windows are not offered.
 func TestRecordedTypes(t *testing.T) {
 	t.Parallel()
-	offers, err := virtualSetup(t, virtualOptions{}).client.Offers(t.Context())
+	offers, err := virtualRig.Bench(t, virtualOptions{}).Client.Offers(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -241,84 +143,76 @@ func TestRecordedTypes(t *testing.T) {
 	if len(virtual) != 52 {
 		t.Errorf("%d types", len(virtual))
 	}
-	for id, want := range map[string]string{
+	providertest.WantOffers(t, virtual, map[string]string{
 		"DEV1-M:fr-par-1": `{"id":"DEV1-M:fr-par-1","kind":"vps","region":"fr-par-1","providerRegion":"fr-par-1","name":"DEV1-M","arch":"amd64","vcpu":3,"memoryGiB":4,"disks":[],"gpu":null,` +
 			`"price":{"hourly":"0.02556","monthly":null,"setup":null,"currency":"EUR","taxIncluded":false},"availability":"limited",`,
 		"L4-2-24G:fr-par-1": `{"id":"L4-2-24G:fr-par-1","kind":"vps","region":"fr-par-1","providerRegion":"fr-par-1","name":"L4-2-24G","arch":"amd64","vcpu":16,"memoryGiB":96,"disks":[],` +
 			`"gpu":{"model":"L4","vendor":"nvidia","count":2,"memoryGiB":24},"price":{"hourly":"1.5","monthly":null,"setup":null,"currency":"EUR","taxIncluded":false},"availability":"available",`,
 		"COPARM1-2C-8G:fr-par-1": `{"id":"COPARM1-2C-8G:fr-par-1","kind":"vps","region":"fr-par-1","providerRegion":"fr-par-1","name":"COPARM1-2C-8G","arch":"arm64","vcpu":2,"memoryGiB":8,`,
-	} {
-		i := slices.IndexFunc(virtual, func(o *model.Offer) bool { return o.ID == id })
-		if i < 0 {
-			t.Fatalf("%s is not offered", id)
-		}
-		if got, err := json.Marshal(virtual[i]); err != nil || !strings.HasPrefix(string(got), want) {
-			t.Errorf("got  %s, %v\nwant %s", got, err, want)
-		}
-	}
+	})
 }
 
 // TestVolumesAreNotLeft: they outlive the instance, and cost money. Scaleway takes its time to delete an instance.
 func TestVolumesAreNotLeft(t *testing.T) {
 	t.Parallel()
-	b := virtualSetup(t, virtualOptions{change: func(c *cloud) { c.ending, c.making = 2, 1 }})
-	if _, err := b.client.Order(t.Context(), provider.Order{OperationID: "bcd-1", OfferID: smallOffer}); err != nil {
+	b := virtualRig.Bench(t, virtualOptions{Change: func(c *cloud) { c.ending, c.making = 2, 1 }})
+	if _, err := b.Whole().Order(t.Context(), provider.Order{OperationID: "bcd-1", OfferID: smallOffer}); err != nil {
 		t.Fatal(err)
 	}
 	var claim *provider.Claim
 	for range 9 {
 		var err error
-		if claim, err = b.client.FindClaim(t.Context(), "bcd-1"); err != nil || claim == nil {
+		if claim, err = b.Whole().FindClaim(t.Context(), "bcd-1"); err != nil || claim == nil {
 			t.Fatalf("claim %+v, %v", claim, err)
 		}
 	}
-	if claim.State != provider.ClaimReady || !strings.Contains(b.cloud.userData[id(7_000_001)], "ssh_authorized_keys") {
+	if claim.State != provider.ClaimReady || !strings.Contains(b.Fake.userData[id(7_000_001)], "ssh_authorized_keys") {
 		t.Fatalf("claim %+v", claim)
 	}
-	b.cloud.servers[1]["volumes"].(object)["1"] = object{"id": id(8_000_000), "volume_type": "sbs_volume", "zone": "fr-par-1"} // of somebody
-	if err := b.client.Release(t.Context(), "bcd-2", claim.MachineID); provider.ClassOf(err) != provider.IdentityChanged {
+	b.Fake.servers[1]["volumes"].(object)["1"] = object{"id": id(8_000_000), "volume_type": "sbs_volume", "zone": "fr-par-1"} // of somebody
+	if err := b.Whole().Release(t.Context(), "bcd-2", claim.MachineID); provider.ClassOf(err) != provider.IdentityChanged {
 		t.Errorf("of another: %v", err)
 	}
-	if err := b.client.Release(t.Context(), "bcd-1", claim.MachineID); provider.ClassOf(err) != provider.Conflict {
+	if err := b.Whole().Release(t.Context(), "bcd-1", claim.MachineID); provider.ClassOf(err) != provider.Conflict {
 		t.Errorf("while it ends: %v", err)
 	}
 	for range 9 {
-		if b.client.Release(t.Context(), "bcd-1", claim.MachineID) == nil {
+		if b.Whole().Release(t.Context(), "bcd-1", claim.MachineID) == nil {
 			break
 		}
 	}
-	if b.cloud.sold("bcd-1") != 0 || len(b.cloud.volumes) != 1 || b.cloud.left() != 0 {
-		t.Errorf("%d volumes are there", len(b.cloud.volumes))
+	if b.Fake.sold("bcd-1") != 0 || len(b.Fake.volumes) != 1 || b.Fake.left() != 0 {
+		t.Errorf("%d volumes are there", len(b.Fake.volumes))
 	}
 }
 
 // TestNoPlaceLeavesNothing: an instance that cannot start is deleted, with its volume.
 func TestNoPlaceLeavesNothing(t *testing.T) {
 	t.Parallel()
-	b := virtualSetup(t, virtualOptions{change: func(c *cloud) { c.soldOut = true }})
-	if _, err := b.client.Order(t.Context(), provider.Order{OperationID: "bcd-1", OfferID: smallOffer}); err != nil {
+	b := virtualRig.Bench(t, virtualOptions{Change: func(c *cloud) { c.soldOut = true }})
+	if _, err := b.Whole().Order(t.Context(), provider.Order{OperationID: "bcd-1", OfferID: smallOffer}); err != nil {
 		t.Fatal(err)
 	}
-	claim, err := b.client.FindClaim(t.Context(), "bcd-1")
+	claim, err := b.Whole().FindClaim(t.Context(), "bcd-1")
 	if err != nil || claim == nil || claim.State != provider.ClaimFailed || claim.Err.Class != provider.OutOfStock {
 		t.Fatalf("claim %+v, %v", claim, err)
 	}
-	if b.cloud.sold("bcd-1") != 0 || len(b.cloud.volumes) != 1 {
-		t.Errorf("%d volumes are there", len(b.cloud.volumes))
+	if b.Fake.sold("bcd-1") != 0 || len(b.Fake.volumes) != 1 {
+		t.Errorf("%d volumes are there", len(b.Fake.volumes))
 	}
 }
 
 // TestMetalBesideInstances: an order for metal is one, and an image that is none costs nothing.
 func TestMetalBesideInstances(t *testing.T) {
 	t.Parallel()
-	b := virtualSetup(t, virtualOptions{change: func(c *cloud) { c.images = c.images[1:] }})
-	if _, err := b.client.Order(t.Context(), provider.Order{OperationID: "bcd-1", OfferID: offerID}); err != nil || b.cloud.metal.sold("bcd-1") != 1 || b.cloud.sold("bcd-1") != 0 {
+	b := virtualRig.Bench(t, virtualOptions{Change: func(c *cloud) { c.images = c.images[1:] }})
+	if _, err := b.Whole().Order(t.Context(), provider.Order{OperationID: "bcd-1", OfferID: offerID}); err != nil || b.Fake.metal.sold("bcd-1") != 1 || b.Fake.sold("bcd-1") != 0 {
 		t.Errorf("metal: %v", err)
 	}
-	if _, err := b.client.Order(t.Context(), provider.Order{OperationID: "bcd-2", OfferID: smallOffer}); provider.ClassOf(err) != provider.InvalidConfig || b.cloud.sold("bcd-2") != 0 {
+	if _, err := b.Whole().Order(t.Context(), provider.Order{OperationID: "bcd-2", OfferID: smallOffer}); provider.ClassOf(err) != provider.InvalidConfig || b.Fake.sold("bcd-2") != 0 {
 		t.Errorf("no image: %v", err)
 	}
-	machines, err := b.client.Machines(t.Context())
+	machines, err := b.Whole().Machines(t.Context())
 	kinds := map[model.MachineKind]int{}
 	for _, m := range machines {
 		kinds[m.Kind]++
@@ -326,8 +220,7 @@ func TestMetalBesideInstances(t *testing.T) {
 	if err != nil || kinds[model.VPS] != 1 || kinds[model.Metal] != 2 {
 		t.Errorf("%v, %v", kinds, err)
 	}
-	plain := virtualOpen("http://127.0.0.1:1", 0, plainConfig, "")
-	t.Cleanup(func() { _ = plain.Close() })
+	plain := rig.Bench(t, options{}).Whole()
 	if _, err := plain.MachineKey(firstInstance); provider.ClassOf(err) != provider.NotFound {
 		t.Errorf("an account without instances: %v", err)
 	}
@@ -337,23 +230,19 @@ func TestMetalBesideInstances(t *testing.T) {
 func TestInstallsOnAnInstance(t *testing.T) {
 	t.Parallel()
 	host := netns.Hosts(t, 1)[0]
-	b := virtualSetup(t, virtualOptions{key: netns.NewKey(), change: func(c *cloud) { c.address = host.Address.String() }})
-	if _, err := b.client.Order(t.Context(), provider.Order{OperationID: "bcd-1", OfferID: smallOffer}); err != nil {
+	b := virtualRig.Bench(t, virtualOptions{Change: func(c *cloud) { c.address = host.Address.String() }})
+	if _, err := b.Whole().Order(t.Context(), provider.Order{OperationID: "bcd-1", OfferID: smallOffer}); err != nil {
 		t.Fatal(err)
 	}
 	var claim *provider.Claim
 	for range 3 {
-		claim, _ = b.client.FindClaim(t.Context(), "bcd-1")
+		claim, _ = b.Whole().FindClaim(t.Context(), "bcd-1")
 	}
 	if claim == nil || claim.State != provider.ClaimReady {
 		t.Fatalf("claim %+v", claim)
 	}
-	host.TakeUserData(b.cloud.userData[id(7_000_001)])
-	identity, err := b.client.Identify(t.Context(), claim.MachineID)
-	if err != nil || !strings.HasPrefix(identity.SSHHostKey, "SHA256:") || identity.Arch != "amd64" {
-		t.Errorf("identity %+v, %v", identity, err)
-	}
-	if p, err := b.client.Prepare(t.Context(), claim.MachineID); err != nil || !p.Ready {
-		t.Errorf("prepare: %+v, %v", p, err)
+	host.TakeUserData(b.Fake.userData[id(7_000_001)])
+	if identity := providertest.InstallsOnOrdered(t, b.Whole(), host, claim.MachineID, firstInstance); identity.Arch != "amd64" {
+		t.Errorf("identity %+v", identity)
 	}
 }
