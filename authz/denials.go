@@ -1,6 +1,7 @@
 package authz
 
 import (
+	"context"
 	"math"
 	"sync"
 	"time"
@@ -46,6 +47,17 @@ func payerOf(caller Subject) payer {
 type denialsLeft struct {
 	n  float64
 	at time.Time
+}
+
+// CheckRepeat is for a call that is answered, and written down, without a right to it: the repeat of one that the caller made when it
+// still had that. To who would be denied it costs a denial, so that nobody without rights can fill the audit log by this either:
+// RATE_LIMITED when there is none left. UNAUTHENTICATED or UNAVAILABLE as in Check.
+func (d *Decider) CheckRepeat(ctx context.Context, p Permission, o Object) error {
+	actor, held, err := d.caller(ctx)
+	if err != nil || decide(held, p, o) == granted {
+		return err
+	}
+	return d.denials.take(d.Denials, actor.Subject, d.now())
 }
 
 // take takes one denial of the caller's. RATE_LIMITED, with details.retryAfterSeconds, when it has none left; details.limit says

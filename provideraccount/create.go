@@ -26,7 +26,8 @@ const createAttempts = 5
 
 // Create stores an account for a caller who holds compute:providers:manage on the tenant. UNAUTHENTICATED, INVALID_INPUT, FORBIDDEN, or
 // CONFLICT for a name in use. Idempotent with a key: a repeat by the same caller gives the stored account as it is now, without a
-// second decision, and CONFLICT when it names another provider or name. A create that is refused stores nothing.
+// second decision, and CONFLICT when it names another provider or name; to a caller without the right it costs a denial, RATE_LIMITED
+// beyond their limit. A create that is refused stores nothing.
 func (s *Service) Create(ctx context.Context, in model.CreateProviderAccountInput) (*model.CreateProviderAccountPayload, error) {
 	actor, err := s.authz.Authenticated(ctx)
 	if err != nil {
@@ -78,6 +79,9 @@ func (s *Service) replay(ctx context.Context, c creation) (payload *model.Create
 		if problem.Is(err, problem.NotFound) {
 			return nil, nil
 		}
+		return nil, err
+	}
+	if err := s.authz.CheckRepeat(ctx, model.ProvidersManage, authz.Tenant(c.in.TenantID)); err != nil {
 		return nil, err
 	}
 	err = s.db.RunInTx(ctx, func(ctx context.Context, tx bun.Tx) error {

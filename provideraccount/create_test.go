@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"better/compute/authz"
 	"better/compute/internal/postgres"
 	"better/compute/internal/problem"
 	"better/compute/model"
@@ -230,6 +231,39 @@ func TestReplay(t *testing.T) {
 	}
 	_, err = b.Create(manager, in)
 	wantCode(t, err, problem.Forbidden) // nothing is stored under the key any more
+}
+
+// Who has lost the right repeats at the price of denials, and fills no log; who has it repeats at will.
+func TestReplaysWithoutTheRightAreLimited(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	const limit = 3
+	b.authz.Denials = authz.DenialLimits{PerSecond: 1, AtMost: limit}
+	manager := as(t.Context(), "user:manager")
+	in := model.CreateProviderAccountInput{TenantID: "t1", Provider: "sim", Name: "main", IdempotencyKey: new("k")}
+	create := func() error { _, err := b.Create(manager, in); return err }
+	for range 3 * limit {
+		if err := create(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.exec(t, `DELETE FROM role_bindings WHERE subject = 'user:manager'`)
+	before, answered, refused := b.count(t, "SELECT count(*) FROM audit_log"), 0, 0
+	for refused < limit && answered < 1000 {
+		if err := create(); err == nil {
+			answered++
+		} else {
+			wantCode(t, err, problem.RateLimited)
+			refused++
+		}
+	}
+	if rows := b.count(t, "SELECT count(*) FROM audit_log") - before; refused < limit || answered < limit || rows != answered {
+		t.Errorf("%d repeats without a right are answered, %d refused, and %d rows written", answered, refused, rows)
+	}
+	b.bind(t, binding("user:manager", "provider-manager", "compute-tenant/t1", model.Allow))
+	if err := create(); err != nil {
+		t.Errorf("with the right again: %v", err)
+	}
 }
 
 // run calls f n times at once.

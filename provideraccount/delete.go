@@ -18,8 +18,9 @@ const maxBlockers = 20
 
 // Delete removes an account that nothing uses, for a caller who holds compute:providers:manage on it. UNAUTHENTICATED, INVALID_INPUT,
 // FORBIDDEN, NOT_FOUND, or INVALID_STATE while a pool, an instance or a run uses it, or a machine at the provider without an owner would
-// be lost from sight with it (details.blockers lists up to 20, but for those that the caller may not read: details.hidden counts them). Who says ForgetOrphans loses those; the audit log names up to 20. The bindings
-// on the account go with it. Not idempotent: a repeat is NOT_FOUND.
+// be lost from sight with it (details.blockers lists up to 20, but for those that the caller may not read: details.hidden counts them).
+// Who says ForgetOrphans loses those machines; the audit log names up to 20. The bindings on the account go with it. Not idempotent: a
+// repeat is NOT_FOUND.
 func (s *Service) Delete(ctx context.Context, in model.DeleteProviderAccountInput) (*model.DeleteProviderAccountPayload, error) {
 	at := GetInput{TenantID: in.TenantID, AccountID: in.AccountID}
 	if err := s.admit(ctx, at, nil, model.ProvidersManage); err != nil {
