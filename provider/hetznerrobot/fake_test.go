@@ -117,6 +117,12 @@ func (f *fake) serve(number int, name, product, dc string) object {
 	return s
 }
 
+// place gives the first server, and those that are ordered from then on, an address.
+func (f *fake) place(address string) {
+	f.address = address
+	f.servers[0]["server"].(object)["server_ip"] = address
+}
+
 // sold counts the orders that carry the operation's key and that have not ended with a cancellation.
 func (f *fake) sold(operationID string) int {
 	f.mu.Lock()

@@ -4,10 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"net/http/httptest"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -20,22 +18,13 @@ import (
 	cryptossh "golang.org/x/crypto/ssh"
 
 	"better/compute/apitest/netns"
-	"better/compute/internal/guard"
-	"better/compute/model"
 	"better/compute/provider"
 	"better/compute/provider/hetznerrobot"
 	"better/compute/provider/providertest"
 	"better/compute/provider/ssh"
 )
 
-// TestMain makes of the test's own program an agent that does nothing, for as long as it is let.
-func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == "run" {
-		time.Sleep(time.Hour)
-		return
-	}
-	goleak.VerifyTestMain(m)
-}
+func TestMain(m *testing.M) { providertest.Main(m, func(m *testing.M) { goleak.VerifyTestMain(m) }) }
 
 const (
 	plainConfig = `{"user":"#ws+canary","password":"secret://robot","sshPrivateKey":"secret://robot-ssh"}`
@@ -74,46 +63,18 @@ func (c *clock) advance(d time.Duration) {
 	c.at = c.at.Add(d)
 }
 
-// bundle is an account of a test's own.
-type bundle struct {
-	*providertest.Account
-	fake   *fake
-	faults *providertest.Faults
-	client everything
-	clock  *clock
-}
+type options = providertest.Options[*fake]
 
-type everything interface {
-	provider.Bootstrapper
-	provider.Claimant
-}
+var rig = rigAt(nil)
 
-type options struct {
-	timeout time.Duration
-	host    *netns.Host // that the first server is, with a system that was installed from here
-	key     string
-	change  func(*fake)
-}
-
-func setup(t *testing.T, o options) *bundle {
-	t.Helper()
-	b := &bundle{fake: newFake(), clock: &clock{at: time.Now()}}
-	if o.host != nil {
-		o.key = o.host.PrivateKey
-		b.fake.servers[0]["server"].(object)["server_ip"] = o.host.Address.String()
+// rigAt makes accounts whose driver has the clock.
+func rigAt(now func() time.Time) *providertest.Rig[*fake] {
+	return &providertest.Rig[*fake]{
+		Driver: func(url string, timeout time.Duration) provider.Driver {
+			return hetznerrobot.New(hetznerrobot.Options{Endpoint: url, Networks: providertest.Loopback(), Timeout: timeout, Now: now})
+		},
+		Config: plainConfig, SSHKey: "secret://robot-ssh", Secret: secret, Fake: newFake, OfferID: offerID, MachineID: first, Sold: (*fake).sold, Place: (*fake).place,
 	}
-	if o.change != nil {
-		o.change(b.fake)
-	}
-	b.faults = providertest.NewFaults(b.fake)
-	server := httptest.NewServer(b.faults)
-	b.client = open(driver(server.URL, o.timeout, b.clock.now), plainConfig, o.key, secret)
-	b.Account = &providertest.Account{Client: b.client, Secret: secret, OfferID: offerID, Sold: b.fake.sold}
-	if o.host != nil {
-		b.MachineID, b.Payload = first, payload
-	}
-	t.Cleanup(func() { _ = b.client.Close(); server.Close() })
-	return b
 }
 
 // userDataOf gives a machine what a system that was installed from here has.
@@ -130,73 +91,11 @@ func userDataOf(t *testing.T, key, machineID string) string {
 	return text
 }
 
-var anyKey = netns.NewKey()
-
-func open(d *hetznerrobot.Driver, config, key, password string) everything {
-	if key == "" {
-		key = anyKey
-	}
-	client, err := d.Open(context.Background(), provider.Account{
-		ID: "pacct_test", Config: json.RawMessage(config),
-		Secret: func(_ context.Context, reference string) (string, error) {
-			if reference == "secret://robot-ssh" {
-				return key, nil
-			}
-			return password, nil
-		},
-	})
-	if err != nil {
-		panic(err)
-	}
-	return client.(everything)
-}
-
-func driver(url string, timeout time.Duration, now func() time.Time) *hetznerrobot.Driver {
-	return hetznerrobot.New(hetznerrobot.Options{Endpoint: url, Networks: guard.Networks{netip.MustParsePrefix("127.0.0.0/8")}, Timeout: timeout, Now: now})
-}
-
-func payload(generation int) provider.Payload {
-	return delivered(generation, func() (io.ReadCloser, error) { return os.Open("/proc/self/exe") })
-}
-
-func delivered(generation int, agent func() (io.ReadCloser, error)) provider.Payload {
-	return provider.Payload{
-		Generation: generation, JoinURL: "https://192.0.2.1:8443", CAPin: "sha256:" + strings.Repeat("0", 64), Token: fmt.Sprintf("join-%d", generation),
-		AgentBinary: func(string) (io.ReadCloser, error) { return agent() },
-	}
-}
-
-// broken has an agent that ends at once.
-func broken(generation int) provider.Payload {
-	return delivered(generation, func() (io.ReadCloser, error) {
-		return io.NopCloser(strings.NewReader("#!/bin/sh\necho no >&2\nexit 3\n")), nil
-	})
-}
-
-func with(faults ...providertest.Fault) providertest.Situation { return arranged(options{}, faults...) }
-
-func changed(change func(*fake)) providertest.Situation { return arranged(options{change: change}) }
-
-func arranged(o options, faults ...providertest.Fault) providertest.Situation {
-	return providertest.Situation{Arrange: func(t *testing.T) *providertest.Account {
-		t.Helper()
-		b := setup(t, o)
-		b.faults.Add(faults...)
-		return b.Account
-	}}
-}
-
-type do = func(http.ResponseWriter, *http.Request, http.Handler)
-
 func isOrder(r *http.Request) bool {
 	return r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, "/transaction")
 }
 
-func onOrder(d do) providertest.Fault { return providertest.Fault{Match: isOrder, Do: d} }
-func onNext(d do) providertest.Fault  { return providertest.Fault{Do: d} }
-func always(d do) providertest.Fault  { return providertest.Fault{Always: true, Do: d} }
-
-func none(reason string) providertest.Situation { return providertest.Situation{Reason: reason} }
+func onOrder(do providertest.Do) providertest.Fault { return providertest.On(isOrder, do) }
 
 const noPages = "Robot's lists have no pages."
 
@@ -207,7 +106,7 @@ func TestConformance(t *testing.T) {
 		h.TakeUserData(userDataOf(t, h.PrivateKey, first))
 	}
 	providertest.Run(t, providertest.Config{
-		Driver: driver("http://127.0.0.1:1", 0, nil),
+		Driver: rig.Driver("http://127.0.0.1:1", 0),
 		Configs: []string{
 			plainConfig,
 			`{"user":"K0123456789","password":"env://ROBOT_PASSWORD","sshPrivateKey":"vault://robot#ssh","image":"Ubuntu-2404"}`,
@@ -219,50 +118,36 @@ func TestConformance(t *testing.T) {
 			strings.Replace(plainConfig, `"user"`, `"image":"../etc","user"`, 1),
 			strings.Replace(plainConfig, `"user"`, `"image":"Debian*","user"`, 1),
 		},
-		Plain: arranged(options{host: hosts[0]}),
+		Plain: rig.Arranged(options{Host: hosts[0]}),
 
-		ThreePages: none(noPages), EmptyLastPage: none(noPages), RepeatedPage: none(noPages),
-		ExtraFields:  with(always(providertest.ExtraFields)),
-		MissingPrice: changed(func(f *fake) { f.products[0]["product"].(object)["prices"] = []object{} }),
-		UnknownGPU: changed(func(f *fake) {
+		ThreePages: providertest.None(noPages), EmptyLastPage: providertest.None(noPages), RepeatedPage: providertest.None(noPages),
+		ExtraFields:  rig.With(providertest.Always(providertest.ExtraFields)),
+		MissingPrice: rig.Changed(func(f *fake) { f.products[0]["product"].(object)["prices"] = []object{} }),
+		UnknownGPU: rig.Changed(func(f *fake) {
 			f.products[4]["product"].(object)["description"] = []string{"2x GPU - Frobnicator 9 (like GTX)"}
 		}),
-		OddIDs: providertest.Situation{Arrange: func(t *testing.T) *providertest.Account {
-			t.Helper()
-			b := setup(t, options{change: func(f *fake) { f.products = append(f.products, product("EX/9 (beta)"), product("EX:9")) }})
-			b.OfferID = provider.OfferID("EX/9 (beta)", "HEL1")
-			return b.Account
-		}},
+		OddIDs: rig.Arranged(options{OfferID: provider.OfferID("EX/9 (beta)", "HEL1"), Change: func(f *fake) {
+			f.products = append(f.products, product("EX/9 (beta)"), product("EX:9"))
+		}}),
 
-		AnswerLost: with(onOrder(providertest.AnswerLost)),
-		HalfAnswer: with(onOrder(providertest.HalfAnswer)),
-		OrderFails: with(onOrder(providertest.Reply(500, refusal(500, "INTERNAL_ERROR")))),
-		OutOfStock: providertest.Situation{Arrange: func(t *testing.T) *providertest.Account {
-			t.Helper()
-			b := setup(t, options{})
-			b.OfferID = marketOffer // somebody else was faster
-			b.faults.Add(onOrder(providertest.Reply(400, refusal(400, "INVALID_INPUT", "product_id"))))
-			return b.Account
-		}},
-		OutOfStockLater: changed(func(f *fake) { f.cancelling = true }),
-		OfferGone:       changed(func(f *fake) { f.products = f.products[1:] }),
-		Quota:           none("Robot tells of no code for a limit of the account."),
-		Payment:         with(onOrder(providertest.Reply(402, refusal(402, "PAYMENT_REQUIRED")))),
-		Locked:          none("An install goes over SSH, past Robot, and waits there for another one."),
+		AnswerLost:      rig.With(onOrder(providertest.AnswerLost)),
+		HalfAnswer:      rig.With(onOrder(providertest.HalfAnswer)),
+		OrderFails:      rig.With(onOrder(providertest.Reply(500, refusal(500, "INTERNAL_ERROR")))),
+		OutOfStock:      rig.Arranged(options{OfferID: marketOffer}, onOrder(providertest.Reply(400, refusal(400, "INVALID_INPUT", "product_id")))), // somebody was faster
+		OutOfStockLater: rig.Changed(func(f *fake) { f.cancelling = true }),
+		OfferGone:       rig.Changed(func(f *fake) { f.products = f.products[1:] }),
+		Quota:           providertest.None("Robot tells of no code for a limit of the account."),
+		Payment:         rig.With(onOrder(providertest.Reply(402, refusal(402, "PAYMENT_REQUIRED")))),
+		Locked:          providertest.None("An install goes over SSH, past Robot, and waits there for another one."),
 
-		Unauthorized:   with(always(providertest.Reply(401, refusal(401, "UNAUTHORIZED")))),
-		Forbidden:      with(onNext(providertest.Reply(403, refusal(403, "FORBIDDEN")))),
-		RateLimited:    with(onNext(providertest.Reply(403, refusal(403, "RATE_LIMIT_EXCEEDED")))),
-		RateLimitedFor: with(onNext(providertest.Reply(403, `{"error":{"status":403,"code":"RATE_LIMIT_EXCEEDED","message":"rate limit exceeded","max_request":7,"interval":70}}`))),
-		Down:           with(always(providertest.Reply(503, "maintenance"))),
-		Hangs:          arranged(options{timeout: 300 * time.Millisecond}, onNext(providertest.Hang)),
-		Garbage:        with(always(providertest.HTML)),
-		InstallFails: providertest.Situation{Arrange: func(t *testing.T) *providertest.Account {
-			t.Helper()
-			b := setup(t, options{host: hosts[1]})
-			b.Payload = broken
-			return b.Account
-		}},
+		Unauthorized:   rig.With(providertest.Always(providertest.Reply(401, refusal(401, "UNAUTHORIZED")))),
+		Forbidden:      rig.With(providertest.OnNext(providertest.Reply(403, refusal(403, "FORBIDDEN")))),
+		RateLimited:    rig.With(providertest.OnNext(providertest.Reply(403, refusal(403, "RATE_LIMIT_EXCEEDED")))),
+		RateLimitedFor: rig.With(providertest.OnNext(providertest.Reply(403, `{"error":{"status":403,"code":"RATE_LIMIT_EXCEEDED","message":"rate limit exceeded","max_request":7,"interval":70}}`))),
+		Down:           rig.With(providertest.Always(providertest.Reply(503, "maintenance"))),
+		Hangs:          rig.Arranged(options{Timeout: 300 * time.Millisecond}, providertest.OnNext(providertest.Hang)),
+		Garbage:        rig.With(providertest.Always(providertest.HTML)),
+		InstallFails:   rig.Arranged(options{Host: hosts[1], Payload: providertest.BrokenPayload}),
 	})
 }
 
@@ -270,20 +155,15 @@ func TestMutants(t *testing.T) {
 	t.Parallel()
 	providertest.Mutate(t, providertest.Mutants{Provider: "hetzner-robot", New: func(*testing.T) providertest.Mutant {
 		f := newFake()
-		f.servers[0]["server"].(object)["server_ip"] = "0.0.0.1" // where nobody is dialled
-		return providertest.Mutant{
-			Fake: f, OfferID: offerID, MachineID: first, InstallRef: "generation-1", Sold: f.sold,
-			Open: func(url string) provider.Client {
-				return open(driver(url, 300*time.Millisecond, nil), plainConfig, "", secret)
-			},
-		}
+		f.place("0.0.0.1") // where nobody is dialled
+		return rig.Mutant(f, "generation-1")
 	}})
 }
 
 func TestOrdersGoOutOnce(t *testing.T) {
 	t.Parallel()
 	client := func(url string) provider.Client { // four calls go before the order, each of which has to be in time
-		return open(driver(url, 2*time.Second, nil), plainConfig, "", secret)
+		return rig.Open(url, options{Timeout: 2 * time.Second})
 	}
 	providertest.SentOnce(t, isOrder, offerID, newFake(), client)
 	f := newFake()
@@ -292,7 +172,7 @@ func TestOrdersGoOutOnce(t *testing.T) {
 }
 
 // replay answers everything with a recorded answer.
-func replay(t *testing.T, status int, file string) everything {
+func replay(t *testing.T, status int, file string) providertest.Whole {
 	t.Helper()
 	body, err := os.ReadFile(filepath.Join("testdata", file))
 	if err != nil {
@@ -302,7 +182,7 @@ func replay(t *testing.T, status int, file string) everything {
 		w.WriteHeader(status)
 		_, _ = w.Write(body)
 	}))
-	client := open(driver(server.URL, 0, nil), plainConfig, "", secret)
+	client := rig.Open(server.URL, options{}).(providertest.Whole)
 	t.Cleanup(func() { _ = client.Close(); server.Close() })
 	return client
 }
@@ -330,12 +210,12 @@ func TestRecordedAnswers(t *testing.T) {
 
 func TestOffers(t *testing.T) {
 	t.Parallel()
-	offers, err := setup(t, options{}).client.Offers(t.Context())
+	offers, err := rig.Bench(t, options{}).Client.Offers(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	// The prices have the IPv4 address in them, which an order asks for.
-	for id, want := range map[string]string{
+	providertest.WantOffers(t, offers, map[string]string{
 		"GEX44:HEL1": `{"id":"GEX44:HEL1","kind":"metal","region":"hel1","providerRegion":"HEL1","name":"Dedicated Server GEX44","arch":"amd64","vcpu":14,"memoryGiB":64,` +
 			`"disks":[{"sizeGB":1920,"count":2,"media":"nvme"}],"gpu":{"model":"RTX-4000-SFF-Ada","vendor":"nvidia","count":1,"memoryGiB":null},` +
 			`"price":{"hourly":"0.0652","monthly":"40.7","setup":"39","currency":"EUR","taxIncluded":false},"availability":"unknown",`,
@@ -346,51 +226,42 @@ func TestOffers(t *testing.T) {
 			`"price":{"hourly":"0.1495","monthly":"93.3","setup":"0","currency":"EUR","taxIncluded":false},"availability":"available",`,
 		"market-283694:FSN1": `{"id":"market-283694:FSN1","kind":"metal","region":"fsn1","providerRegion":"FSN1-DC5","name":"SB38","arch":"amd64","vcpu":null,"memoryGiB":24,` +
 			`"disks":[{"sizeGB":1000,"count":2,"media":"nvme"}],"gpu":{"model":"GTX-1080","vendor":"nvidia","count":1,"memoryGiB":null},`,
-	} {
-		i := slices.IndexFunc(offers, func(o *model.Offer) bool { return o.ID == id })
-		if i < 0 {
-			t.Fatalf("%s is not among %d offers", id, len(offers))
-		}
-		got, err := json.Marshal(offers[i])
-		if err != nil || !strings.HasPrefix(string(got), want) {
-			t.Errorf("got  %s, %v\nwant %s", got, err, want)
-		}
-	}
+	})
 }
 
 // TestOrdersAreFoundAgain after Robot has forgotten the order, and after somebody has given the server another name.
 func TestOrdersAreFoundAgain(t *testing.T) {
 	t.Parallel()
-	b := setup(t, options{change: func(f *fake) { f.making = 1 }})
-	if _, err := b.client.Order(t.Context(), provider.Order{OperationID: operation, OfferID: marketOffer}); err != nil {
+	b := rig.Bench(t, options{Change: func(f *fake) { f.making = 1 }})
+	if _, err := b.Whole().Order(t.Context(), provider.Order{OperationID: operation, OfferID: marketOffer}); err != nil {
 		t.Fatal(err)
 	}
-	if claim, err := b.client.FindClaim(t.Context(), operation); err != nil || claim == nil || claim.State != provider.ClaimPending {
+	if claim, err := b.Whole().FindClaim(t.Context(), operation); err != nil || claim == nil || claim.State != provider.ClaimPending {
 		t.Fatalf("just ordered: %+v, %v", claim, err)
 	}
-	claim, err := b.client.FindClaim(t.Context(), operation)
+	claim, err := b.Whole().FindClaim(t.Context(), operation)
 	if err != nil || claim == nil || claim.State != provider.ClaimReady {
 		t.Fatalf("delivered: %+v, %v", claim, err)
 	}
-	server := b.fake.server(claim.MachineID)
+	server := b.Fake.server(claim.MachineID)
 	if server["server_name"] != operation {
 		t.Errorf("the server's name is %v", server["server_name"])
 	}
-	orders := b.fake.orders
-	b.fake.orders = map[string][]object{}
-	if again, err := b.client.FindClaim(t.Context(), operation); err != nil || again == nil || again.MachineID != claim.MachineID {
+	orders := b.Fake.orders
+	b.Fake.orders = map[string][]object{}
+	if again, err := b.Whole().FindClaim(t.Context(), operation); err != nil || again == nil || again.MachineID != claim.MachineID {
 		t.Errorf("by its name: %+v, %v", again, err)
 	}
-	b.fake.orders = orders
+	b.Fake.orders = orders
 	server["server_name"] = "web"
-	owned, err := b.client.Claims(t.Context())
+	owned, err := b.Whole().Claims(t.Context())
 	if err != nil || !slices.Equal(owned, []provider.OwnedMachine{{OperationID: operation, MachineID: claim.MachineID}}) {
 		t.Errorf("by its order: %v, %v", owned, err)
 	}
-	if err := b.client.Release(t.Context(), operation, claim.MachineID); err != nil || b.fake.sold(operation) != 0 {
+	if err := b.Whole().Release(t.Context(), operation, claim.MachineID); err != nil || b.Fake.sold(operation) != 0 {
 		t.Errorf("release: %v", err)
 	}
-	if again, err := b.client.FindClaim(t.Context(), operation); err != nil || again == nil || again.State != provider.ClaimFailed || again.Err == nil {
+	if again, err := b.Whole().FindClaim(t.Context(), operation); err != nil || again == nil || again.State != provider.ClaimFailed || again.Err == nil {
 		t.Errorf("after the release: %+v, %v", again, err)
 	}
 }
@@ -398,11 +269,11 @@ func TestOrdersAreFoundAgain(t *testing.T) {
 // TestOrdersAskForWhatIsNeeded: an IPv4 address, and no comment, which has people look at the order.
 func TestOrdersAskForWhatIsNeeded(t *testing.T) {
 	t.Parallel()
-	b := setup(t, options{})
-	if _, err := b.client.Order(t.Context(), provider.Order{OperationID: operation, OfferID: offerID}); err != nil {
+	b := rig.Bench(t, options{})
+	if _, err := b.Whole().Order(t.Context(), provider.Order{OperationID: operation, OfferID: offerID}); err != nil {
 		t.Fatal(err)
 	}
-	made := b.fake.orders["server"][0]["transaction"].(object)
+	made := b.Fake.orders["server"][0]["transaction"].(object)
 	if got := made["addons"]; !slices.Equal(got.([]string), []string{"primary_ipv4"}) || made["product"].(object)["location"] != "FSN1" || len(made["authorized_key"].([]object)) != 2 {
 		t.Errorf("ordered %v", made)
 	}
@@ -411,48 +282,48 @@ func TestOrdersAskForWhatIsNeeded(t *testing.T) {
 // TestKeysAreNotLeft: each operation has one of its own, and Robot shows them all in one list.
 func TestKeysAreNotLeft(t *testing.T) {
 	t.Parallel()
-	b := setup(t, options{})
-	b.faults.Add(onOrder(providertest.Reply(400, refusal(400, "INVALID_INPUT", "location"))))
-	_, err := b.client.Order(t.Context(), provider.Order{OperationID: operation, OfferID: offerID})
-	if provider.ClassOf(err) != provider.OutOfStock || len(b.fake.keys) != 1 {
-		t.Errorf("after a refusal: %v, %d keys", err, len(b.fake.keys))
+	b := rig.Bench(t, options{})
+	b.Faults.Add(onOrder(providertest.Reply(400, refusal(400, "INVALID_INPUT", "location"))))
+	_, err := b.Whole().Order(t.Context(), provider.Order{OperationID: operation, OfferID: offerID})
+	if provider.ClassOf(err) != provider.OutOfStock || len(b.Fake.keys) != 1 {
+		t.Errorf("after a refusal: %v, %d keys", err, len(b.Fake.keys))
 	}
-	if _, err := b.client.Order(t.Context(), provider.Order{OperationID: operation, OfferID: offerID}); err != nil || len(b.fake.keys) != 2 {
-		t.Fatalf("after an order: %v, %d keys", err, len(b.fake.keys))
+	if _, err := b.Whole().Order(t.Context(), provider.Order{OperationID: operation, OfferID: offerID}); err != nil || len(b.Fake.keys) != 2 {
+		t.Fatalf("after an order: %v, %d keys", err, len(b.Fake.keys))
 	}
-	claim, err := b.client.FindClaim(t.Context(), operation)
+	claim, err := b.Whole().FindClaim(t.Context(), operation)
 	if err != nil || claim.State != provider.ClaimReady {
 		t.Fatalf("claim %+v, %v", claim, err)
 	}
-	if err := b.client.Release(t.Context(), operation, claim.MachineID); err != nil || len(b.fake.keys) != 1 {
-		t.Errorf("after the release: %v, %d keys", err, len(b.fake.keys))
+	if err := b.Whole().Release(t.Context(), operation, claim.MachineID); err != nil || len(b.Fake.keys) != 1 {
+		t.Errorf("after the release: %v, %d keys", err, len(b.Fake.keys))
 	}
 }
 
 func TestCancelsAtTheEarliestDate(t *testing.T) {
 	t.Parallel()
 	for earliest, want := range map[string]string{"2020-01-01": "now", "2999-12-31": "2999-12-31", "": "now"} {
-		b := setup(t, options{change: func(f *fake) { f.earliest = earliest }})
-		if _, err := b.client.Order(t.Context(), provider.Order{OperationID: operation, OfferID: offerID}); err != nil {
+		b := rig.Bench(t, options{Change: func(f *fake) { f.earliest = earliest }})
+		if _, err := b.Whole().Order(t.Context(), provider.Order{OperationID: operation, OfferID: offerID}); err != nil {
 			t.Fatal(err)
 		}
-		claim, err := b.client.FindClaim(t.Context(), operation)
+		claim, err := b.Whole().FindClaim(t.Context(), operation)
 		if err != nil || claim.State != provider.ClaimReady {
 			t.Fatalf("claim %+v, %v", claim, err)
 		}
-		if err := b.client.Release(t.Context(), operation, claim.MachineID); err != nil {
+		if err := b.Whole().Release(t.Context(), operation, claim.MachineID); err != nil {
 			t.Fatal(err)
 		}
-		for n, form := range b.fake.cancelledFor {
+		for n, form := range b.Fake.cancelledFor {
 			if form.Get("cancellation_date") != want || form.Get("reserve_location") != "false" || number(n) != claim.MachineID {
 				t.Errorf("earliest %q: cancelled %d with %v", earliest, n, form)
 			}
 		}
-		machines, err := b.client.Machines(t.Context())
+		machines, err := b.Whole().Machines(t.Context())
 		if err != nil || len(machines) != 3 || machines[2].Status != "cancelled" {
 			t.Errorf("after the release: %v, %v", machines, err)
 		}
-		if _, err := b.client.Prepare(t.Context(), claim.MachineID); provider.ClassOf(err) != provider.Fatal {
+		if _, err := b.Whole().Prepare(t.Context(), claim.MachineID); provider.ClassOf(err) != provider.Fatal {
 			t.Errorf("prepare of a cancelled server: %v", err)
 		}
 	}
@@ -465,9 +336,14 @@ func TestWrongCredentialsDoNotBlockOthers(t *testing.T) {
 	server := httptest.NewServer(f)
 	t.Cleanup(server.Close)
 	clock := &clock{at: time.Now()}
-	d := driver(server.URL, 0, clock.now)
+	d := rigAt(clock.now).Driver(server.URL, 0)
 	check := func(password string) error {
-		c := open(d, plainConfig, "", password)
+		c, err := d.Open(t.Context(), provider.Account{
+			ID: "pacct_test", Config: json.RawMessage(plainConfig), Secret: func(context.Context, string) (string, error) { return password, nil },
+		})
+		if err != nil {
+			return err
+		}
 		defer func() { _ = c.Close() }()
 		return c.Check(t.Context())
 	}
@@ -511,9 +387,8 @@ exec /root/post-install
 func TestInstallsASystem(t *testing.T) {
 	t.Parallel()
 	host := netns.Hosts(t, 1)[0]
-	b := setup(t, options{key: host.PrivateKey, change: func(f *fake) {
-		f.servers[0]["server"].(object)["server_ip"] = host.Address.String()
-	}})
+	clock := &clock{at: time.Now()}
+	b := rigAt(clock.now).Bench(t, options{Host: host})
 	host.Run("mkdir -p /root/.oldroot/nfs/install /root/.oldroot/nfs/images /sys/block/nvme0n1 /sys/block/nvme1n1 /sys/block/sda")
 	host.Run("for d in nvme0n1 nvme1n1; do echo 1000215216 >/sys/block/$d/size; done; echo 7814037168 >/sys/block/sda/size")
 	host.Run("cd /root/.oldroot/nfs/images && touch Debian-1300-trixie-amd64-base.tar.gz Debian-1303-trixie-amd64-base.tar.zst Debian-1303-trixie-amd64-base.tar.zst.sig Debian-1400-x-arm64-base.tar.gz")
@@ -522,7 +397,7 @@ func TestInstallsASystem(t *testing.T) {
 
 	steps := []string{}
 	for deadline := time.Now().Add(time.Minute); ; {
-		p, err := b.client.Prepare(t.Context(), first)
+		p, err := b.Whole().Prepare(t.Context(), first)
 		if err != nil || time.Now().After(deadline) {
 			t.Fatalf("after %q: %v", steps, err)
 		}
@@ -535,15 +410,15 @@ func TestInstallsASystem(t *testing.T) {
 		if len(steps) == 0 || steps[len(steps)-1] != p.Step {
 			steps = append(steps, p.Step)
 		}
-		b.clock.advance(2 * time.Minute)
-		switch b.fake.booted(321) {
+		clock.advance(2 * time.Minute)
+		switch b.Fake.booted(321) {
 		case "rescue":
 			host.ReplaceHostKey()
 			signer, err := cryptossh.ParsePrivateKey([]byte(host.Run("cat /etc/ssh/netns_host_key")))
 			if err != nil {
 				t.Fatal(err)
 			}
-			b.fake.tell(321, cryptossh.FingerprintLegacyMD5(signer.PublicKey()))
+			b.Fake.tell(321, cryptossh.FingerprintLegacyMD5(signer.PublicKey()))
 		case "disk":
 			host.StopSSHD()
 			host.Run("cp /etc/ssh/ssh_host_ed25519_key /etc/ssh/netns_host_key; cp /root/.ssh/authorized_keys /etc/ssh/netns_authorized_keys; rm -rf /root/.bcd-image")
@@ -559,17 +434,17 @@ func TestInstallsASystem(t *testing.T) {
 	if got := host.Run("cat /root/config-seen"); got != config {
 		t.Errorf("installed with\n%s", got)
 	}
-	ref, err := b.client.Install(t.Context(), first, payload(1))
+	ref, err := b.Whole().Install(t.Context(), first, providertest.RunningPayload(1))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if got := strings.TrimSpace(host.Run("cat /etc/bcd/join-token")); got != "join-1" {
 		t.Errorf("token %q", got)
 	}
-	if _, err := b.client.InstallStatus(t.Context(), first, ref); err != nil {
+	if _, err := b.Whole().InstallStatus(t.Context(), first, ref); err != nil {
 		t.Error(err)
 	}
-	if p, err := b.client.Prepare(t.Context(), first); err != nil || !p.Ready || b.fake.booted(321) != "" {
+	if p, err := b.Whole().Prepare(t.Context(), first); err != nil || !p.Ready || b.Fake.booted(321) != "" {
 		t.Errorf("a server with our system is not reset: %+v, %v", p, err)
 	}
 }
@@ -578,9 +453,8 @@ func TestInstallsASystem(t *testing.T) {
 func TestAFailedInstallIsTold(t *testing.T) {
 	t.Parallel()
 	host := netns.Hosts(t, 1)[0]
-	b := setup(t, options{key: host.PrivateKey, change: func(f *fake) {
-		f.servers[0]["server"].(object)["server_ip"] = host.Address.String()
-	}})
+	clock := &clock{at: time.Now()}
+	b := rigAt(clock.now).Bench(t, options{Host: host})
 	signer, err := cryptossh.ParsePrivateKey([]byte(host.Run("cat /etc/ssh/netns_host_key")))
 	if err != nil {
 		t.Fatal(err)
@@ -589,11 +463,11 @@ func TestAFailedInstallIsTold(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.fake.rescues[321].last = []string{cryptossh.FingerprintLegacyMD5(login.PublicKey())}
-	b.fake.tell(321, cryptossh.FingerprintLegacyMD5(signer.PublicKey()))
+	b.Fake.rescues[321].last = []string{cryptossh.FingerprintLegacyMD5(login.PublicKey())}
+	b.Fake.tell(321, cryptossh.FingerprintLegacyMD5(signer.PublicKey()))
 	prepare := func() error {
 		for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); {
-			if _, err := b.client.Prepare(t.Context(), first); err != nil {
+			if _, err := b.Whole().Prepare(t.Context(), first); err != nil {
 				return err
 			}
 		}
@@ -616,7 +490,7 @@ func TestAFailedInstallIsTold(t *testing.T) {
 			t.Errorf("installimage fails: %v", err)
 		}
 	}
-	if b.fake.booted(321) != "" {
+	if b.Fake.booted(321) != "" {
 		t.Error("the server was reset")
 	}
 }
@@ -625,33 +499,32 @@ func TestAFailedInstallIsTold(t *testing.T) {
 func TestASilentServerIsWaitedFor(t *testing.T) {
 	t.Parallel()
 	host := netns.Hosts(t, 1)[0]
-	b := setup(t, options{key: host.PrivateKey, change: func(f *fake) {
-		f.servers[0]["server"].(object)["server_ip"] = host.Address.String()
-	}})
+	clock := &clock{at: time.Now()}
+	b := rigAt(clock.now).Bench(t, options{Host: host})
 	host.StopSSHD()
 	prepare := func() *provider.Preparation {
 		t.Helper()
-		p, err := b.client.Prepare(t.Context(), first)
+		p, err := b.Whole().Prepare(t.Context(), first)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return p
 	}
-	if p := prepare(); !strings.Contains(p.Step, "to boot") || b.fake.rescues[321].active {
+	if p := prepare(); !strings.Contains(p.Step, "to boot") || b.Fake.rescues[321].active {
 		t.Fatalf("at first: %+v", p)
 	}
-	b.clock.advance(7 * time.Minute)
+	clock.advance(7 * time.Minute)
 	prepare()
 	prepare()
-	if b.fake.booted(321) != "rescue" {
+	if b.Fake.booted(321) != "rescue" {
 		t.Fatal("it was not reset into the rescue system")
 	}
 	host.StartSSHD()
 	if p := prepare(); !strings.Contains(p.Step, "to boot") {
 		t.Errorf("no host key yet: %+v", p)
 	}
-	b.clock.advance(7 * time.Minute)
-	if _, err := b.client.Prepare(t.Context(), first); provider.ClassOf(err) != provider.InstallError || !strings.Contains(err.Error(), "host key") {
+	clock.advance(7 * time.Minute)
+	if _, err := b.Whole().Prepare(t.Context(), first); provider.ClassOf(err) != provider.InstallError || !strings.Contains(err.Error(), "host key") {
 		t.Errorf("no host key at all: %v", err)
 	}
 }
