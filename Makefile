@@ -52,7 +52,7 @@ console-shots: build ## Take a picture of each page of the console in both theme
 	cd console && SHOTS=1 npm run --silent test
 
 .PHONY: test
-test: deps verify lint lint-schema test-go ## What CI runs, with smaller tortures
+test: deps verify lint lint-schema test-go test-console ## What CI runs, with smaller tortures
 
 .PHONY: check
 check: test ## The same as test
@@ -111,7 +111,7 @@ torture-streams: ## Open 5,000 subscriptions on one server; SEED repeats a run
 
 .PHONY: torture-providers
 torture-providers: ## Break answers of vendors in every way, for each driver that speaks HTTP: MUTATIONS=5000 SEED=
-	MUTATIONS=$(or $(MUTATIONS),5000) SEED=$(or $(SEED),0) go test ./provider/... -run '^TestMutants$$' -count 1 -v -timeout 60m
+	MUTATIONS=$(or $(MUTATIONS),5000) SEED=$(or $(SEED),0) go test ./provider/... -run '^TestMutants' -count 1 -v -timeout 60m
 
 .PHONY: torture-walls
 torture-walls: ## Send 50,000 requests at each of: both walls between tenants, either alone, none; SEED repeats a run

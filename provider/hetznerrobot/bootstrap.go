@@ -111,8 +111,11 @@ func (c *client) Prepare(ctx context.Context, machineID string) (*provider.Prepa
 	return c.fromRescue(ctx, t)
 }
 
+// lookAgain is seldom enough for several servers at a time: Robot tells of servers 200 times an hour.
+const lookAgain = 30 * time.Second
+
 func booting() *provider.Preparation {
-	return &provider.Preparation{Step: "waiting for the server to boot", Wait: 15 * time.Second}
+	return &provider.Preparation{Step: "waiting for the server to boot", Wait: lookAgain}
 }
 
 // rescue is the rescue system of a server. Once it has booted Robot tells its host keys.
@@ -202,7 +205,7 @@ func (c *client) fromRescue(ctx context.Context, t *target) (*provider.Preparati
 	case status.State == provider.InstallSucceeded:
 		return booting(), nil
 	}
-	return &provider.Preparation{Step: "putting a system onto the disk", Wait: 15 * time.Second}, nil
+	return &provider.Preparation{Step: "putting a system onto the disk", Wait: lookAgain}, nil
 }
 
 // enterRescue sets the server to boot the rescue system, and resets it once it is set so.
@@ -230,7 +233,7 @@ func (c *client) reset(ctx context.Context, number int64, step string) (*provide
 		return nil, err
 	}
 	c.driver.boots.reset(number)
-	return &provider.Preparation{Step: step, Wait: 30 * time.Second}, nil
+	return &provider.Preparation{Step: step, Wait: lookAgain}, nil
 }
 
 // Install copies the agent onto the server and starts it.
