@@ -74,6 +74,10 @@ func tamperings() tampering {
 			`INSERT INTO audit_log (tenant_id, actor, action, object, outcome, xid)
 				SELECT tenant_id, actor, action, object, outcome, '1000000000000' FROM audit_log WHERE id = ?0`,
 		},
+		"a row of an hour ago is slipped in": {slipIn("interval '-1 hour'"), seal},
+		"a row of tomorrow is slipped in, and an honest one follows": {
+			slipIn("interval '1 day'"), slipIn("interval '1 second'"), seal,
+		},
 		"the end is cut off": {
 			`DELETE FROM audit_log WHERE id IN (SELECT c.audit_id FROM audit_chain c JOIN audit_chain o USING (tenant_id) WHERE o.audit_id = ?0 AND c.seq >= o.seq)`,
 			"DELETE FROM audit_chain AS c USING audit_chain AS o WHERE o.audit_id = ?0 AND c.tenant_id = o.tenant_id AND c.seq >= o.seq",
@@ -90,6 +94,15 @@ func tamperings() tampering {
 	}
 	return all
 }
+
+// slipIn adds a row that says that it was written that long after another one; the servers will chain it.
+func slipIn(later string) string {
+	return `INSERT INTO audit_log (at, tenant_id, actor, action, object, outcome)
+		SELECT at + ` + later + `, tenant_id, 'user:forged', action, object, outcome FROM audit_log WHERE id = ?0`
+}
+
+// seal stands for the servers' next turn at the chains, once the forger has committed.
+const seal = "seal"
 
 // rechain stands for a forger who knows how the chain is made, and makes it anew after the forgery.
 const rechain = "rechain"
@@ -149,11 +162,22 @@ func TestTamperingIsDetected(t *testing.T) {
 }
 
 func apply(ctx context.Context, tx bun.Tx, part string, ids []int) error {
-	if part != rechain {
+	var links []*link
+	switch part {
+	case rechain:
+	case seal:
+		if err := tx.NewRaw(`SELECT l.tenant_id AS chain_tenant, l.id AS audit_id, l.xid::text AS chain_xid, `+rowColumns+`
+			FROM audit_log AS l WHERE NOT EXISTS (SELECT FROM audit_chain AS c WHERE c.audit_id = l.id) ORDER BY l.xid, l.id`).Scan(ctx, &links); err != nil {
+			return err
+		}
+		if err := chain(ctx, tx, links); err != nil {
+			return err
+		}
+		return insertLinks(ctx, tx, links)
+	default:
 		_, err := tx.NewRaw(part, ids[0], ids[1]).Exec(ctx)
 		return err
 	}
-	var links []*link
 	if err := tx.NewRaw(`SELECT l.tenant_id AS chain_tenant, l.id AS audit_id, l.xid::text AS chain_xid, `+rowColumns+`
 		FROM audit_log AS l JOIN audit_chain AS c ON c.audit_id = l.id ORDER BY l.xid, l.id`).Scan(ctx, &links); err != nil {
 		return err

@@ -11,7 +11,10 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"math"
 	"slices"
+	"strconv"
+	"time"
 
 	"github.com/uptrace/bun"
 
@@ -20,6 +23,10 @@ import (
 
 // headMessage is that of the log lines that give a head, which ReadHeads understands too.
 const headMessage = "audit head"
+
+// backwardsAtMost is how far times may run backwards along a chain. A row has the time at which its transaction began, and its place from the
+// first that the transaction wrote: between the two a transaction may read and wait, but none of ours for that long.
+const backwardsAtMost = 5 * time.Minute
 
 // EachHead gives the head of every tenant's chain to do, sorted by tenant. It decides nothing: it is for the operator at the machine.
 func EachHead(ctx context.Context, db *postgres.DB, do func(Head) error) error {
@@ -144,6 +151,7 @@ type verifier struct {
 	found func(Finding) error
 
 	at   link            // the entry before
+	late float64         // the latest time of the chain's rows up to there, in microseconds
 	seen map[string]bool // which of the tenants with heads have a chain
 
 	overdue int   // how many rows should be in a chain by now
@@ -210,7 +218,7 @@ func (v *verifier) follow(l *link) error {
 			return err
 		}
 		v.Tenants++
-		previous = link{Hash: start()}
+		previous, v.late = link{Hash: start()}, math.Inf(-1)
 	}
 	v.Rows++
 	v.at = *l
@@ -228,9 +236,29 @@ func (v *verifier) follow(l *link) error {
 	case kept && hash != l.head().Hash:
 		what = "the chain differs from the head that was kept"
 	default:
-		return nil
+		if what = v.misdated(l); what == "" {
+			return nil
+		}
 	}
 	return v.report(Finding{l.TenantID, l.Seq, l.AuditID, what})
+}
+
+// misdated says how far before the latest of the rows chained earlier this one says that it was written; empty where that may be. From one
+// that is too far back the time is counted anew: it is one finding, also where it is the earlier one, or the clock, that was wrong.
+func (v *verifier) misdated(l *link) string {
+	at, err := strconv.ParseFloat(l.Row.At, 64)
+	if err != nil {
+		return "the row has no time"
+	}
+	back := (v.late - at) / 1e6
+	if back > 0 && back <= backwardsAtMost.Seconds() {
+		return ""
+	}
+	v.late = at
+	if back <= 0 {
+		return ""
+	}
+	return fmt.Sprintf("the row is of %.0f s before one that was chained earlier", back)
 }
 
 // endChain holds the end of a chain against the heads that were kept of it.
