@@ -46,7 +46,8 @@ type world struct {
 	mutations     *atomic.Int64 // that were executed
 	held, live    *stage        // what is read of our own, and of a provider
 	log           *logBuffer
-	close         func() // ends Serve and gives its error to served
+	written       chan error // what writing the large answer came to
+	close         func()     // ends Serve and gives its error to served
 	served        chan error
 	lifeShort     time.Duration
 	notReady      error
@@ -99,13 +100,18 @@ func setup(t testing.TB, change ...func(*Config)) *world {
 	for _, c := range change {
 		c(&config)
 	}
-	w := &world{held: newStage(), live: newStage(), subscriptions: &streams{ends: make(chan struct{}, 1000)}, slow: &atomic.Int64{}, mutations: &atomic.Int64{}, log: &logBuffer{}, served: make(chan error, 1), lifeShort: 300 * time.Millisecond, revoked: make(chan struct{})}
+	w := &world{held: newStage(), live: newStage(), subscriptions: &streams{ends: make(chan struct{}, 1000)}, slow: &atomic.Int64{}, mutations: &atomic.Int64{}, log: &logBuffer{}, served: make(chan error, 1), written: make(chan error, 1), lifeShort: 300 * time.Millisecond, revoked: make(chan struct{})}
 	srv, err := New(Deps{
 		Schema:       graph.NewExecutableSchema(graph.Config{Resolvers: root{streams: w.subscriptions, slow: w.slow, mutations: w.mutations, held: w.held, live: w.live}}),
 		Authenticate: w.authenticate,
 		REST: http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 			if r.URL.Path == "/api/compute/panic" {
 				panic("secret-in-panic")
+			}
+			if r.URL.Path == "/api/compute/large" {
+				_, err := rw.Write(make([]byte, 64<<20)) // more than the system holds for a connection
+				w.written <- err
+				return
 			}
 			if r.URL.Path == "/api/compute/held" {
 				_ = w.held.enter(r.Context())

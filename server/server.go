@@ -167,10 +167,10 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    32 << 10, // a token with many groups is large
 		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
-		// No WriteTimeout: it would cut event streams. Operations are bounded in time, event writes one by one.
+		// No WriteTimeout: it would cut event streams. Operations are bounded in time, and writes one by one.
 	}
 	served := make(chan error, 1)
-	go func() { served <- srv.Serve(ln) }()
+	go func() { served <- srv.Serve(pacedListener{ln, s.config.Limits.WriteTime}) }()
 	err := s.serveUntilLeft(ctx, served)
 	s.drain()
 	if err != nil {
