@@ -105,14 +105,14 @@ func (op *operation) kind() ast.Operation { return op.Operation.Operation }
 // prepare parses, validates and prices a request. When it must not run, the response says why and operation is nil.
 func (e *engine) prepare(ctx context.Context, params *graphql.RawParams) (*operation, *graphql.Response) {
 	if err := e.operations.admit(params); err != nil {
-		return nil, e.refuse(ctx, err)
+		return nil, e.refuseUnread(ctx, err)
 	}
 	doc, errs := e.document(ctx, params.Query)
 	if errs != nil {
 		return nil, e.refuse(ctx, errs...)
 	}
 	if err := typeVariables(e.schema.Schema(), doc, params); err != nil {
-		return nil, e.refuse(ctx, err)
+		return nil, e.refuseUnread(ctx, err)
 	}
 	ctx = graphql.StartOperationTrace(context.WithValue(ctx, documentKey{}, doc))
 	opCtx, invalid := e.exec.CreateOperationContext(ctx, params)
@@ -139,16 +139,27 @@ func (e *engine) prepare(ctx context.Context, params *graphql.RawParams) (*opera
 	return op, nil
 }
 
+// refuseUnread refuses what no document was read for. It takes a point all the same.
+func (e *engine) refuseUnread(ctx context.Context, err error) *graphql.Response {
+	if short := e.quota.charge(ctx, 1, nil); short != nil {
+		err = short
+	}
+	return e.refuse(ctx, err)
+}
+
 // refuseCost refuses what is too dear. Finding that out takes points too, as many as reading the document: it may be one that is known, and so
 // was read for nothing.
 func (e *engine) refuseCost(ctx context.Context, op *operation) *graphql.Response {
-	if err := e.quota.charge(ctx, len(op.RawQuery)/bytesPerPoint, op.tenants); err != nil {
+	if err := e.quota.charge(ctx, documentPoints(op.RawQuery), op.tenants); err != nil {
 		return e.refuse(ctx, err)
 	}
 	resp := e.refuse(ctx, tooMuch("cost", op.cost.Limit, "The operation could return more than %d objects.", op.cost.Limit))
 	op.price(resp)
 	return resp
 }
+
+// documentPoints is what reading a document takes, one point at least.
+func documentPoints(text string) int { return (len(text) + bytesPerPoint - 1) / bytesPerPoint }
 
 // document gives the parsed and validated document of a text. Equal texts share one, which nothing changes any more.
 // One that was not seen before, which a refused one never was, takes points for the work that reading it is.
@@ -160,7 +171,7 @@ func (e *engine) document(ctx context.Context, text string) (*ast.QueryDocument,
 	if doc, ok := e.documents.Get(text); ok {
 		return doc, nil
 	}
-	if err := e.quota.charge(ctx, len(text)/bytesPerPoint, nil); err != nil {
+	if err := e.quota.charge(ctx, documentPoints(text), nil); err != nil {
 		return nil, []error{err}
 	}
 	doc, err := parser.ParseQueryWithTokenLimit(&ast.Source{Input: text}, limits.Tokens)

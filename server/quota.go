@@ -83,6 +83,14 @@ func (q *quota) chargeBody(ctx context.Context, bytes int) error {
 	return nil
 }
 
+// replayPoints is what an event takes that is told again.
+const replayPoints = 2
+
+// ChargeReplay takes the points for telling the context's caller events of the tenant again. RATE_LIMITED.
+func (s *Server) ChargeReplay(ctx context.Context, tenantID string, events int) error {
+	return s.quota.charge(ctx, events*replayPoints, []string{tenantID})
+}
+
 // chargeNodes makes each tenant of what a `node` of the operation turns out to be pay for it, once, as if the operation had named
 // it. A tenant that cannot pay has its object kept back.
 func (q *quota) chargeNodes(ctx context.Context, op *operation) {

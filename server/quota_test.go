@@ -1,6 +1,9 @@
 package server
 
 import (
+	"net/http"
+	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -328,4 +331,51 @@ func TestStreamsOfATenantAreCapped(t *testing.T) {
 	})
 	one.subscribe("3", watch("shared", -1))
 	one.expect(`{"id":"3","type":"next"…`)
+}
+
+// What is refused before a document is read takes a point each time, so that it cannot be asked for without end.
+func TestWhatIsNotReadTakesPoints(t *testing.T) {
+	t.Parallel()
+	operations := filepath.Join(t.TempDir(), "operations.json")
+	if err := os.WriteFile(operations, []byte("{}"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, ask := range map[string]func(w *world) int{
+		"not on the list":     func(w *world) int { resp, _ := w.post(t, "{__typename}"); return resp.StatusCode },
+		"no query":            func(w *world) int { resp, _ := w.call(t, "POST", "/graphql", "{}"); return resp.StatusCode },
+		"no JSON":             func(w *world) int { resp, _ := w.call(t, "POST", "/graphql", `{"query":`); return resp.StatusCode },
+		"no query in the URL": func(w *world) int { resp, _ := w.call(t, "GET", "/graphql", ""); return resp.StatusCode },
+		"no media type": func(w *world) int {
+			resp, _ := w.post(t, "{__typename}", "Accept", "image/png")
+			return resp.StatusCode
+		},
+		"another method": func(w *world) int { resp, _ := w.call(t, "PUT", "/graphql", "{}"); return resp.StatusCode },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := setup(t, func(c *Config) {
+				c.Limits.PointsPerSecond, c.Limits.PointsAtMost = 1, 10
+				c.PersistedOperations = operations
+			})
+			for n := 1; ; n++ {
+				status := ask(w)
+				if status == http.StatusTooManyRequests && n > 5 {
+					return
+				}
+				if status < 400 && status != 200 || n > 100 {
+					t.Fatalf("call %d: %d", n, status)
+				}
+			}
+		})
+	}
+	w := setup(t, func(c *Config) { c.Limits.PointsPerSecond, c.Limits.PointsAtMost = 1, 10 })
+	for n := 1; ; n++ {
+		resp, _ := w.post(t, "{x}")
+		if resp.StatusCode == http.StatusTooManyRequests {
+			return
+		}
+		if n > 100 {
+			t.Fatal("short documents are free")
+		}
+	}
 }

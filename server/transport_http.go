@@ -34,7 +34,7 @@ func (s *Server) serveGraphQL(w http.ResponseWriter, r *http.Request) {
 	}
 	answer := negotiate(r.Header.Values("Accept"))
 	if answer == "" {
-		s.fail(w, r, http.StatusNotAcceptable, problem.New(problem.InvalidInput, "This endpoint answers with %s, %s or %s.", typeGraphQL, typeJSON, typeEvents))
+		s.refuseUnread(w, r, http.StatusNotAcceptable, problem.New(problem.InvalidInput, "This endpoint answers with %s, %s or %s.", typeGraphQL, typeJSON, typeEvents))
 		return
 	}
 	params, status, err := readParams(r)
@@ -42,7 +42,7 @@ func (s *Server) serveGraphQL(w http.ResponseWriter, r *http.Request) {
 		if status == http.StatusMethodNotAllowed {
 			w.Header().Set("Allow", allowMethods)
 		}
-		s.fail(w, r, status, err)
+		s.refuseUnread(w, r, status, err)
 		return
 	}
 	if answer == typeEvents {
@@ -50,6 +50,16 @@ func (s *Server) serveGraphQL(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	s.serveOnce(w, r, params, answer)
+}
+
+// refuseUnread refuses a request of which no document is read. It takes a point all the same.
+func (s *Server) refuseUnread(w http.ResponseWriter, r *http.Request, status int, err error) {
+	if short := s.quota.charge(r.Context(), 1, nil); short != nil {
+		s.metrics.limit(ruleOf(short))
+		s.refuse(w, r, short)
+		return
+	}
+	s.fail(w, r, status, err)
 }
 
 // serveOnce executes a query or mutation.

@@ -226,10 +226,11 @@ func (a *app) figures(runs *bootstrap.Service) func(context.Context) (*figures, 
 }
 
 func (a *app) wireServer(metrics *prometheus.Registry, runs *bootstrap.Service, hosts *host.Service, log *audit.Service) (err error) {
+	watcher := &bootstrap.Watcher{Runs: runs, Hub: a.hub}
 	schema := graph.NewExecutableSchema(graph.Config{Resolvers: &resolvers.Resolver{
 		Accounts: a.accounts, Bootstraps: runs, Hosts: hosts, Pools: a.pools, Secrets: a.secrets, Authz: a.decider,
 		Tokens: a.tokens, Audit: log, Version: version,
-		Watcher: &bootstrap.Watcher{Runs: runs, Hub: a.hub},
+		Watcher: watcher,
 	}})
 	shim := &rest.Service{
 		Accounts: a.accounts, Bootstraps: runs, Log: a.log, BodyBytes: a.config.Limits.BodyBytes,
@@ -248,6 +249,9 @@ func (a *app) wireServer(metrics *prometheus.Registry, runs *bootstrap.Service, 
 		Ready: a.isReady, Metrics: metrics, Log: a.log, Config: a.config.serverConfig(), Belongs: a.belongs,
 		AfterEnd: a.decider.AfterEnd,
 	})
+	if err == nil {
+		watcher.Replay = a.api.ChargeReplay
+	}
 	return err
 }
 
