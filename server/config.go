@@ -88,10 +88,10 @@ func defaultLimits() Limits {
 		OperationsPerTenant:  15,
 		OperationWait:        5 * time.Second,
 
-		PointsPerSecond:       500,
-		PointsAtMost:          10_000,
-		TenantPointsPerSecond: 1_500,
-		TenantPointsAtMost:    30_000,
+		PointsPerSecond:       2_000,
+		PointsAtMost:          20_000,
+		TenantPointsPerSecond: 6_000,
+		TenantPointsAtMost:    60_000,
 	}
 }
 
