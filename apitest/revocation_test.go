@@ -232,13 +232,11 @@ func TestRevocation(t *testing.T) {
 		t.Logf("%-7s slowest stream %4d ms, slowest call %4d ms", mode, f.stream.Milliseconds(), f.call.Milliseconds())
 		slowest = max(slowest, f.stream, f.call)
 	}
-	verdict := "PASS"
-	if t.Failed() || r.after.Load() > 0 || r.missed.Load() < int64(count) || count >= figuresCount && slowest > promised {
-		verdict = "FAIL"
+	if r.after.Load() > 0 || r.missed.Load() < int64(count) || count >= figuresCount && slowest > promised {
 		t.Fail()
 	}
-	fmt.Printf("revocation revocations=%d streams=%d slowest-ms=%d written-after=%d delivered-of-those=%d other-ends=%d %s seed=%d\n",
-		count, len(r.holders)*perHolder, slowest.Milliseconds(), r.missed.Load(), r.after.Load(), r.unlooked.Load(), verdict, *revokeSeed)
+	harness.Report(t, "revocation", *revokeSeed, "revocations=%d streams=%d slowest-ms=%d written-after=%d delivered-of-those=%d other-ends=%d",
+		count, len(r.holders)*perHolder, slowest.Milliseconds(), r.missed.Load(), r.after.Load(), r.unlooked.Load())
 }
 
 // figure is the slowest end of a stream and the slowest refusal of a call.

@@ -6,6 +6,7 @@
 package harness
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
@@ -42,14 +43,31 @@ func Await(t testing.TB, what string, so func() bool) {
 	}
 }
 
-// Report prints the one line of figures of a harness, with the seed that repeats it. Call it last: it says whether the test has failed.
+// Report prints the one line of figures of a harness, with the seed that repeats it, and adds it to the file that FIGURES names, since `go test`
+// shows what a test prints only with -v or when it fails. Call it last: it says whether the test has failed.
 func Report(t testing.TB, name string, seed uint64, format string, figures ...any) {
 	t.Helper()
 	verdict := "PASS"
 	if t.Failed() {
 		verdict = "FAIL"
 	}
-	fmt.Printf("%s %s %s seed=%d\n", name, fmt.Sprintf(format, figures...), verdict, seed)
+	line := fmt.Sprintf("%s %s %s seed=%d\n", name, fmt.Sprintf(format, figures...), verdict, seed)
+	fmt.Print(line)
+	if file := os.Getenv("FIGURES"); file != "" {
+		if err := add(file, line); err != nil {
+			t.Errorf("the figures are not kept: %v", err)
+		}
+	}
+}
+
+// add writes the line in one piece, since the tests of several packages run at a time.
+func add(file, line string) error {
+	f, err := os.OpenFile(file, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(line)
+	return errors.Join(err, f.Close())
 }
 
 // FreeAddress is one of the host that nobody gets by chance: outside of the ports that the kernel gives out.

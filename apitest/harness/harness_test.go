@@ -5,6 +5,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"syscall"
 	"testing"
 	"time"
@@ -112,5 +113,17 @@ func TestRelay(t *testing.T) {
 	echo.Hush()
 	if says(marked, 50*time.Millisecond) || !says(plain, Patience) || !says(dial("m"), Patience) {
 		t.Error("another link has fallen silent than the one that should")
+	}
+}
+
+// What a harness has found is to be read although it passed.
+func TestFiguresAreKept(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "figures.txt")
+	t.Setenv("FIGURES", file)
+	Report(t, "one", 7, "kills=%d", 3)
+	Report(t, "two", 0, "lost=%d", 0)
+	kept, err := os.ReadFile(file)
+	if want := "one kills=3 PASS seed=7\ntwo lost=0 PASS seed=0\n"; err != nil || string(kept) != want {
+		t.Errorf("%q, %v", kept, err)
 	}
 }
