@@ -235,7 +235,7 @@ func (s *storm) judge(t *testing.T, a Actor, tenant string, asked time.Time, hel
 }
 
 func (m moment) held(a Actor, tenant string) []Permission {
-	return slices.DeleteFunc(AllPermissions(), func(p Permission) bool { return !m.allows(a, p, "compute-tenant/"+tenant, "compute-fleet") })
+	return slices.DeleteFunc(AllPermissions(), func(p Permission) bool { return !m.decides(a, p, "compute-tenant/"+tenant, "compute-fleet") })
 }
 
 // cutLinks ends the links that replicas follow changes by, now and then.
