@@ -63,9 +63,12 @@ func newDeployment(t testing.TB) *deployment {
 		"secrets":   map[string]any{"store": map[string]any{"keyFile": keyFile}},
 		"bootstrap": map[string]any{"agentBinaries": programs.Dir(t), "trustDomain": "compute.test", "ordersPerHour": 0},
 		"graphql":   map[string]any{"introspection": true},
-		"limits":    map[string]any{"drainNotice": "0s"}, // nobody but TestRollingRestart would make use of it
-		"auth":      map[string]any{"allowStaticTokens": true, "tokens": []any{}},
-		"authz":     map[string]any{"bindings": []any{}},
+		"limits": map[string]any{
+			"drainNotice":     "0s", // nobody but TestRollingRestart would make use of it
+			"pointsPerSecond": 1 << 30, "pointsAtMost": 1 << 30, "tenantPointsPerSecond": 1 << 30, "tenantPointsAtMost": 1 << 30,
+		},
+		"auth":  map[string]any{"allowStaticTokens": true, "tokens": []any{}},
+		"authz": map[string]any{"bindings": []any{}},
 	}
 	return d
 }
