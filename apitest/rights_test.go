@@ -10,6 +10,7 @@ import (
 	"maps"
 	"net/http"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -29,6 +30,20 @@ func TestRightsOfEveryOperation(t *testing.T) {
 		for _, name := range append(w.rootFields(t), restRoutes(t)...) {
 			if _, known := cases[name]; !known {
 				t.Errorf("%s has no cases here", name)
+			}
+		}
+	})
+	t.Run("the documentation names what it takes", func(t *testing.T) {
+		documented := documentedRights(t)
+		for name, c := range cases {
+			_, field, ok := strings.Cut(name, ".")
+			if field, _, _ = strings.Cut(field, " of "); !ok || c.path != "" {
+				continue
+			}
+			body, code := w.ask(t, c, w.tokens["stranger"], w.tenant, w.present[c.kind])
+			row, known := documented[field]
+			if !known || code == allowed && strings.Contains(row, "compute:") || code != allowed && !takesWhatItSays(body, row) {
+				t.Errorf("%s is documented as %q and answers %s", name, row, body)
 			}
 		}
 	})
@@ -59,6 +74,35 @@ func TestRightsOfEveryOperation(t *testing.T) {
 			t.Run("rights on the item alone", func(t *testing.T) { w.itemAlone(t, name, c) })
 		})
 	}
+}
+
+// documentedRights gives the permissions that the documentation's table has for each field.
+func documentedRights(t *testing.T) map[string]string {
+	t.Helper()
+	text, err := os.ReadFile("../docs/authorization.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, _ := strings.Cut(string(text), "\n## What each call needs\n")
+	section, _, _ = strings.Cut(section, "\n## ")
+	rights := map[string]string{}
+	for line := range strings.Lines(section) {
+		cells := strings.Split(line, " | ")
+		if len(cells) < 2 {
+			continue
+		}
+		for _, field := range regexp.MustCompile("`(\\w+)`").FindAllStringSubmatch(cells[0], -1) {
+			rights[field[1]] = cells[1]
+		}
+	}
+	return rights
+}
+
+// takesWhatItSays reports whether a denial is for want of the permission that the row begins with.
+func takesWhatItSays(denial, row string) bool {
+	_, permission, _ := strings.Cut(denial, `"permission":"`)
+	permission, _, _ = strings.Cut(permission, `"`)
+	return permission != "" && strings.HasPrefix(row, "`"+permission+"`")
 }
 
 // kind is what an operation names beside the tenant.
