@@ -138,8 +138,8 @@ func TestConfigForm(t *testing.T) {
 		"32 deep":                 {nested(32), nil},
 		"33 deep":                 {nested(33), []string{""}},
 		"10,000 deep":             {nested(10_000), []string{""}},
-		"256 KiB":                 {`{"a":"` + strings.Repeat("x", maxConfigBytes-8) + `"}`, nil},
-		"more than 256 KiB":       {`{"a":"` + strings.Repeat("x", maxConfigBytes-7) + `"}`, []string{""}},
+		"64 KiB":                  {`{"a":"` + strings.Repeat("x", maxConfigBytes-8) + `"}`, nil},
+		"more than 64 KiB":        {`{"a":"` + strings.Repeat("x", maxConfigBytes-7) + `"}`, []string{""}},
 		"the same member twice":   {`{"a":{"b":1,"b":1}}`, []string{"/a/b"}},
 		"the same in other words": {`{"a":1,"\u0061":1}`, []string{"/a"}},
 		"NUL":                     {`{"a":["\u0000"]}`, []string{"/a/0"}},
@@ -214,8 +214,8 @@ func TestConfigSchema(t *testing.T) {
 func TestConfigIssuesAreBounded(t *testing.T) {
 	t.Parallel()
 	for name, config := range map[string]string{
-		"parsing": `{"a":[` + strings.Repeat(`1e99,`, 30_000) + `0]}`,
-		"secrets": `{"a":[` + strings.Repeat(`{"key":1},`, 20_000) + `0]}`,
+		"parsing": `{"a":[` + strings.Repeat(`1e99,`, 12_000) + `0]}`,
+		"secrets": `{"a":[` + strings.Repeat(`{"key":1},`, 6_000) + `0]}`,
 	} {
 		if n := len(roomy(t).ValidateConfig("roomy", json.RawMessage(config))); n != maxIssues+1 {
 			t.Errorf("%s: %d issues", name, n)

@@ -17,7 +17,7 @@ import (
 
 // Bounds of a config, whatever its schema says.
 const (
-	maxConfigBytes = 256 << 10
+	maxConfigBytes = 64 << 10 // a page of a hundred accounts has them all
 	maxConfigDepth = 32
 	maxNumberLen   = 32 // characters of a number
 	maxExponent    = 30 // of a number; the database writes exponents out
