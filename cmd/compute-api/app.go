@@ -509,7 +509,7 @@ func (c *config) serverConfig() server.Config {
 		Limits: server.Limits{
 			BodyBytes: l.BodyBytes, DocumentBytes: l.DocumentBytes, Tokens: l.Tokens, Depth: l.Depth, Cost: l.Cost,
 			RootFields: l.RootFields, Aliases: l.Aliases, OperationTime: l.OperationTime, LiveOperationTime: l.LiveOperationTime,
-			DrainNotice:      l.DrainNotice,
+			InitTime: l.InitTime, DrainNotice: l.DrainNotice,
 			SocketOperations: l.SocketOperations, SocketsPerSubject: l.SocketsPerSubject,
 			StreamsPerSubject: l.StreamsPerSubject, StreamsPerTenant: l.StreamsPerTenant,
 			OperationsPerSubject: cmp.Or(l.OperationsPerSubject, int(c.Database.MaxConns)/2),

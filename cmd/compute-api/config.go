@@ -237,6 +237,7 @@ type limitsConfig struct {
 	Aliases           int           `koanf:"aliases"`
 	OperationTime     time.Duration `koanf:"operationTime"`
 	LiveOperationTime time.Duration `koanf:"liveOperationTime"`
+	InitTime          time.Duration `koanf:"initTime"`
 	// DrainNotice alone means zero when it is zero.
 	DrainNotice           time.Duration `koanf:"drainNotice"`
 	SocketOperations      int           `koanf:"socketOperations"`

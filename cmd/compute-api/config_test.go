@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -207,5 +208,24 @@ func TestKeepWritesOnceForItsOwnerAlone(t *testing.T) {
 	info, err := os.Stat(path)
 	if err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("mode = %v, %v; want 0600", info.Mode(), err)
+	}
+}
+
+func TestEveryLimitReachesTheEdge(t *testing.T) {
+	t.Parallel()
+	c := defaultConfig()
+	set := reflect.ValueOf(&c.Limits).Elem()
+	for i := range set.NumField() {
+		set.Field(i).SetInt(int64(i) + 1000)
+	}
+	edge := reflect.ValueOf(c.serverConfig().Limits)
+	for i := range set.NumField() {
+		name := set.Type().Field(i).Name
+		if strings.HasPrefix(name, "Denials") { // the decider's
+			continue
+		}
+		if got := edge.FieldByName(name); !got.IsValid() || got.Int() != set.Field(i).Int() {
+			t.Errorf("%s gets lost on its way", name)
+		}
 	}
 }
