@@ -384,11 +384,13 @@ func (h *Host) Write(path, content string) {
 	}
 }
 
-func (h *Host) enter(script, stdin string) (string, error) {
+func (h *Host) enter(script, stdin string) (string, error) { return h.enterFor(upLimit, script, stdin) }
+
+func (h *Host) enterFor(limit time.Duration, script, stdin string) (string, error) {
 	if h.process == nil {
 		return "", fmt.Errorf("machine %s is off", h.Name)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), upLimit)
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "nsenter", "-t", strconv.Itoa(h.process.pid), "-m", "-u", "-i", "-n", "-p", "-r", "-w", "/bin/sh", "-c", script)
 	cmd.Env = []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root"}

@@ -118,3 +118,22 @@ func TestAKilledRunIsCleanedUp(t *testing.T) {
 		t.Errorf("%s is still mounted", name)
 	}
 }
+
+// Debian's cloud-init runs what it finds as at a first boot, from either of the sources that drivers fill.
+func TestFirstBoot(t *testing.T) {
+	t.Parallel()
+	netns.NeedCloudInit(t)
+	const script = "#!/bin/sh\necho done by $(id -un) >/srv/first-boot\n"
+	hosts := netns.Hosts(t, 2)
+	for i, seeds := range []map[string]string{
+		{"nocloud/user-data": script, "nocloud/meta-data": `{"instance-id": "one"}`},
+		{"config_drive/openstack/latest/user_data": script, "config_drive/openstack/latest/meta_data.json": `{"uuid": "two"}`},
+	} {
+		if err := hosts[i].FirstBoot(seeds); err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.TrimSpace(hosts[i].Run("cat /srv/first-boot")); got != "done by root" {
+			t.Errorf("after the first boot: %q", got)
+		}
+	}
+}

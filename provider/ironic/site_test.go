@@ -2,6 +2,7 @@ package ironic_test
 
 import (
 	"context"
+	"encoding/json"
 	"net/http"
 	"os/exec"
 	"sync"
@@ -12,14 +13,14 @@ import (
 	"better/compute/apitest/site"
 )
 
-// userDataOf reads a node's config drive out of Ironic's own tables, since Ironic shows it to nobody. Fake hardware leaves it as it came.
-const userDataOf = `
+// driveOf reads a node's config drive out of Ironic's own tables, since Ironic shows it to nobody. Fake hardware leaves it as it came.
+const driveOf = `
 import json, sqlite3, sys
 info, = sqlite3.connect(sys.argv[1]).execute("select instance_info from nodes where uuid = ?", sys.argv[2:]).fetchone()
-print(json.loads(info)["configdrive"]["user_data"])
+print(json.dumps(json.loads(info)["configdrive"]))
 `
 
-// boot waits until the node is deployed, and has the machine run what its config drive says, as cloud-init does.
+// boot waits until the node is deployed, and has the machine's cloud-init find what a config drive holds.
 func (s *server) boot(ctx context.Context, node string, machine *netns.Host) {
 	for ; ; time.Sleep(200 * time.Millisecond) {
 		var n struct {
@@ -32,19 +33,31 @@ func (s *server) boot(ctx context.Context, node string, machine *netns.Host) {
 			break
 		}
 	}
-	userData, err := exec.CommandContext(ctx, "python3", "-c", userDataOf, s.dir+"/ironic.db", node).Output()
+	text, err := exec.CommandContext(ctx, "python3", "-c", driveOf, s.dir+"/ironic.db", node).Output()
+	var drive struct {
+		UserData string          `json:"user_data"`
+		MetaData json.RawMessage `json:"meta_data"`
+	}
+	if err == nil {
+		err = json.Unmarshal(text, &drive)
+	}
 	if err != nil {
 		s.t.Errorf("reading the config drive: %v", err)
 		return
 	}
-	if out, err := machine.Try(string(userData)); err != nil {
-		s.t.Errorf("the first boot: %v\n%s", err, out)
+	err = machine.FirstBoot(map[string]string{
+		"config_drive/openstack/latest/user_data": drive.UserData, "config_drive/openstack/latest/meta_data.json": string(drive.MetaData),
+	})
+	if err != nil {
+		s.t.Error(err)
 	}
 }
 
-// TestBootstrap makes a host of a node that is ordered: allocated and deployed by Ironic, and joined by the agent that the config drive brought.
+// TestBootstrap makes a host of a node that is ordered: allocated and deployed by Ironic, and joined by the agent that Debian's cloud-init installed
+// as the config drive told it.
 func TestBootstrap(t *testing.T) {
 	t.Parallel()
+	netns.NeedCloudInit(t)
 	host := netns.HostsWith(t, 1, netns.Options{Serials: []string{"SN007"}})[0]
 	s := startServer(t)
 	node := s.enroll(class, 7)
