@@ -16,8 +16,8 @@ import (
 	"time"
 
 	golibvirt "github.com/digitalocean/go-libvirt"
-	"go.uber.org/goleak"
 
+	"better/compute/apitest/site"
 	"better/compute/internal/guard"
 	"better/compute/model"
 	"better/compute/provider"
@@ -25,7 +25,7 @@ import (
 	"better/compute/provider/providertest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { site.Main(m) }
 
 func driver(timeout time.Duration) *libvirt.Driver {
 	return libvirt.New(libvirt.Options{Networks: guard.Networks{netip.MustParsePrefix("127.0.0.0/8")}, Timeout: timeout})
