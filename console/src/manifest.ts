@@ -42,13 +42,17 @@ function uiOf(schema: RJSFSchema, root: RJSFSchema, pointer: string, secrets: st
   return ui;
 }
 
-function withoutExamples(value: unknown): unknown {
-  if (Array.isArray(value)) return value.map(withoutExamples);
+/** The schema without its examples, which the form shows itself, and with descriptions that are no Markdown. */
+function forPeople(value: unknown): unknown {
+  if (Array.isArray(value)) return value.map(forPeople);
   if (typeof value !== 'object' || value === null) return value;
   return Object.fromEntries(
     Object.entries(value)
       .filter(([key, child]) => key !== 'examples' || !Array.isArray(child))
-      .map(([key, child]) => [key, withoutExamples(child)]),
+      .map(([key, child]) => [
+        key,
+        key === 'description' && typeof child === 'string' ? child.replace(/`([^`]+)`/g, '“$1”') : forPeople(child),
+      ]),
   );
 }
 
@@ -60,7 +64,7 @@ export interface ConfigForm {
 export function configForm(configSchema: Record<string, unknown>, secretFields: readonly string[]): ConfigForm {
   const root = configSchema as RJSFSchema;
   const ui = uiOf(root, root, '', [...secretFields]);
-  const schema = withoutExamples(root) as RJSFSchema;
+  const schema = forPeople(root) as RJSFSchema;
   delete schema.title; // the page says it
   delete schema.description;
   delete schema.$schema;

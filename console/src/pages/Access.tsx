@@ -1,4 +1,4 @@
-import { Alert, Button, Checkbox, Code, CopyButton, Group, Modal, Select, Stack, Table, Tabs, Text, TextInput } from '@mantine/core';
+import { Button, Checkbox, Code, CopyButton, Group, Modal, Select, Stack, Table, Tabs, Text, TextInput } from '@mantine/core';
 import { useDisclosure } from '@mantine/hooks';
 import { IconKey, IconPlus, IconUsers } from '@tabler/icons-react';
 import { useState } from 'react';
@@ -10,7 +10,7 @@ import { failureOf } from '../mutate';
 import { permissions, permissionText } from '../permissions';
 import { problemOf, type Problem } from '../problem';
 import { useTenant } from '../tenant';
-import { Confirm, Empty, Loading, Mark, Page, ProblemAlert, say, TableFrame, When } from '../ui';
+import { Confirm, Empty, Loading, Mark, Notice, Page, ProblemAlert, say, TableFrame, When } from '../ui';
 import { Pages } from '../ui/Pages';
 
 const BindingsDocument = graphql(`
@@ -420,13 +420,9 @@ function TokenForm({ onDone }: { onDone: () => void }) {
   if (made) {
     return (
       <Stack>
-        <Alert
-          color="yellow"
-          title="This is the only time that it is shown"
-          styles={{ message: { color: 'var(--mantine-color-text)' }, title: { color: 'var(--mantine-color-text)' } }}
-        >
+        <Notice color="yellow" title="This is the only time that it is shown">
           Keep it where its program finds it. Grant roles to <span className="mono">{made.apiToken.subject}</span> under Bindings.
-        </Alert>
+        </Notice>
         <Code block className="mono" style={{ whiteSpace: 'pre-wrap' }}>
           {made.token}
         </Code>

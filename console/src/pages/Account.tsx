@@ -1,4 +1,4 @@
-import { Alert, Button, Group, Table, Text } from '@mantine/core';
+import { Button, Group, Table, Text } from '@mantine/core';
 import { useDisclosure } from '@mantine/hooks';
 import { IconPlayerPlay, IconServer2 } from '@tabler/icons-react';
 import { useState } from 'react';
@@ -10,7 +10,7 @@ import { failureOf } from '../mutate';
 import { problemOf, problemOfError, type Problem } from '../problem';
 import { useMay } from '../rights';
 import { usePath, useTenant } from '../tenant';
-import { Confirm, Empty, Facts, Id, LinkTo, Loading, Page, ProblemAlert, say, Section, TableFrame, When } from '../ui';
+import { Confirm, Empty, Facts, Id, LinkTo, Loading, Notice, Page, ProblemAlert, say, Section, TableFrame, When } from '../ui';
 import { BootstrapMark } from '../ui/status';
 import { CheckAccount, DeleteAccount } from './accountActions';
 import { CheckMark } from './Accounts';
@@ -114,13 +114,9 @@ export default function Account() {
     <Page title={account.name} trail={trail} actions={actions}>
       {problem && <ProblemAlert problem={problem} />}
       {account.check && !account.check.ok && (
-        <Alert
-          color="red"
-          title="The last check failed"
-          styles={{ message: { color: 'var(--mantine-color-text)' }, title: { color: 'var(--mantine-color-error)' } }}
-        >
+        <Notice color="red" title="The last check failed">
           {account.check.message} {account.check.reason === 'credentials' && 'No call of this account goes out until it is corrected.'}
-        </Alert>
+        </Notice>
       )}
       <Facts
         items={[
@@ -181,7 +177,9 @@ export default function Account() {
                     <Table.Td>
                       <BootstrapMark status={run.status} waitReason={run.waitReason} />
                     </Table.Td>
-                    <Table.Td className="mono">{run.machineId ?? '–'}</Table.Td>
+                    <Table.Td className="mono cut" title={run.machineId ?? undefined}>
+                      {run.machineId ?? '–'}
+                    </Table.Td>
                     <Table.Td>
                       <When at={run.createdAt} />
                     </Table.Td>

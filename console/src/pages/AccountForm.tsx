@@ -1,4 +1,4 @@
-import { Alert, Button, Group, Select, Stack, Text, TextInput } from '@mantine/core';
+import { Button, Group, Select, Stack, Text, TextInput } from '@mantine/core';
 import Form from '@rjsf/mantine';
 import type { ErrorSchema, RegistryWidgetsType } from '@rjsf/utils';
 import { useMemo, useRef, useState } from 'react';
@@ -12,7 +12,7 @@ import { configForm } from '../manifest';
 import { forbidden, problemOf, type Issue, type Problem } from '../problem';
 import { useRight } from '../rights';
 import { usePath, useTenant, useWorkplace } from '../tenant';
-import { Loading, Page, ProblemAlert, say } from '../ui';
+import { Loading, Notice, Page, ProblemAlert, say } from '../ui';
 import { SecretField } from '../ui/SecretField';
 import { validator } from '../validator';
 import { CheckAccount } from './accountActions';
@@ -256,14 +256,9 @@ function Editor({ providers, editing }: { providers: Provider[]; editing: Editin
       )}
       {problem && !shownAtFields && <ProblemAlert problem={problem} />}
       {refusal && (
-        <Alert
-          role="alert"
-          color="red"
-          title="The provider refused it"
-          styles={{ message: { color: 'var(--mantine-color-text)' }, title: { color: 'var(--mantine-color-error)' } }}
-        >
+        <Notice role="alert" color="red" title="The provider refused it">
           {refusal} Nothing is saved. Correct the settings, or save them as they are and check the account later.
-        </Alert>
+        </Notice>
       )}
       {!made && (
         <Text c="dimmed" size="sm">

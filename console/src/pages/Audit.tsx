@@ -102,6 +102,7 @@ export default function Audit() {
       type={placeholder === undefined ? 'datetime-local' : 'text'}
       value={params.get(name) ?? ''}
       onChange={(event) => set(name, event.currentTarget.value.trim())}
+      style={{ gridColumn: placeholder === undefined ? 'span 2' : undefined }}
     />
   );
   return (

@@ -1,4 +1,4 @@
-import { Alert, Button, Group, Loader, Modal, Progress, Radio, Stack, Text, ThemeIcon } from '@mantine/core';
+import { Button, Group, Loader, Modal, Progress, Radio, Stack, Text, ThemeIcon } from '@mantine/core';
 import { useDisclosure } from '@mantine/hooks';
 import { IconCheck, IconCloudOff, IconX } from '@tabler/icons-react';
 import { useEffect, useRef, useState } from 'react';
@@ -16,7 +16,7 @@ import { problemOf, type Problem } from '../problem';
 import { useMay } from '../rights';
 import { useSocket } from '../socket';
 import { usePath, useTenant } from '../tenant';
-import { Confirm, duration, Facts, Id, LinkTo, Loading, Mark, Page, ProblemAlert, say, Section, useNow, When } from '../ui';
+import { Confirm, duration, Facts, Id, LinkTo, Loading, Mark, Notice, Page, ProblemAlert, say, Section, useNow, When } from '../ui';
 import { BootstrapMark, cleanupText, sentence, words } from '../ui/status';
 
 const BootstrapDocument = graphql(`
@@ -150,14 +150,10 @@ export default function Bootstrap() {
       {run.waitReason === 'CLAIM_UNCERTAIN' && <Uncertain run={run} />}
       {run.status === 'FAILED' && run.failure && <Failure run={run} failure={run.failure} />}
       {run.status === 'JOINED' && (
-        <Alert
-          color="green"
-          title="The machine is a host"
-          styles={{ message: { color: 'var(--mantine-color-text)' }, title: { color: 'var(--mantine-color-text)' } }}
-        >
+        <Notice color="green" title="The machine is a host">
           Its agent has joined {run.pool ? <LinkTo to={path(`/pools/${run.pool.id}`)}>{run.pool.name}</LinkTo> : 'its pool'} with a
           certificate of its own.
-        </Alert>
+        </Notice>
       )}
       <Section title="States">
         <Timeline run={run} />
@@ -243,7 +239,7 @@ function Timeline({ run }: { run: Run }) {
               <Group justify="space-between" gap="xs">
                 <Text fw={600}>{sentence(transition.to)}</Text>
                 <Text size="sm" c="dimmed" className="number">
-                  <When at={transition.at} time />
+                  <When at={transition.at} show="time" />
                   {!isFinal(transition.to) && `, ${duration(end - Date.parse(transition.at))}`}
                 </Text>
               </Group>
@@ -317,11 +313,7 @@ function Failure({ run, failure }: { run: Run; failure: NonNullable<Run['failure
     if (log.current) log.current.scrollTop = log.current.scrollHeight;
   }, [failure.logTail.length]);
   return (
-    <Alert
-      color="red"
-      title={failure.reason === 'CANCELLED' ? 'It was cancelled' : `It failed: ${words(failure.reason)}`}
-      styles={{ message: { color: 'var(--mantine-color-text)' }, title: { color: 'var(--mantine-color-error)' } }}
-    >
+    <Notice color="red" title={failure.reason === 'CANCELLED' ? 'It was cancelled' : `It failed: ${words(failure.reason)}`}>
       <Stack gap="xs">
         <Text size="sm">{failure.message}</Text>
         <Text size="sm">{cleanupText(run.cleanup)}.</Text>
@@ -331,7 +323,7 @@ function Failure({ run, failure }: { run: Run; failure: NonNullable<Run['failure
           </pre>
         )}
       </Stack>
-    </Alert>
+    </Notice>
   );
 }
 
@@ -464,11 +456,7 @@ function Uncertain({ run }: { run: Run }) {
   });
   const claim = data?.bootstrap?.claim;
   return (
-    <Alert
-      color="yellow"
-      title="Nobody knows whether the order took effect"
-      styles={{ message: { color: 'var(--mantine-color-text)' }, title: { color: 'var(--mantine-color-text)' } }}
-    >
+    <Notice color="yellow" title="Nobody knows whether the order took effect">
       <Stack gap="sm">
         <Text size="sm">
           The order got no answer, and the provider does not tell what became of it. Look at the provider’s own console, then say what you
@@ -505,7 +493,7 @@ function Uncertain({ run }: { run: Run }) {
           <Resolve run={run} candidates={claim.candidates ?? []} onDone={close} />
         </Modal>
       )}
-    </Alert>
+    </Notice>
   );
 }
 

@@ -1,4 +1,4 @@
-import { Alert, Button, Group, Select, Table } from '@mantine/core';
+import { Button, Group, Select, Table } from '@mantine/core';
 import { IconFilterOff, IconPlayerPlay } from '@tabler/icons-react';
 import { useEffect, useState } from 'react';
 import { Link, useSearchParams } from 'react-router';
@@ -10,7 +10,7 @@ import { useLook } from '../look';
 import { problemOf } from '../problem';
 import { useSocket } from '../socket';
 import { usePath, useTenant } from '../tenant';
-import { Empty, LinkTo, Loading, Page, ProblemAlert, TableFrame, When } from '../ui';
+import { Empty, LinkTo, Loading, Notice, Page, ProblemAlert, TableFrame, When } from '../ui';
 import { Pages } from '../ui/Pages';
 import { BootstrapMark, words } from '../ui/status';
 
@@ -164,7 +164,7 @@ export default function Bootstraps() {
           nodes &&
           nodes.length > 0 &&
           choice !== value && (
-            <Alert key={value} color="yellow" styles={{ message: { color: 'var(--mantine-color-text)' } }}>
+            <Notice key={value} color="yellow">
               <Group justify="space-between">
                 {text}
                 <Button
@@ -178,7 +178,7 @@ export default function Bootstraps() {
                   Show
                 </Button>
               </Group>
-            </Alert>
+            </Notice>
           ),
       )}
       <Group>
@@ -249,7 +249,9 @@ export default function Bootstraps() {
                     {run.account ? <LinkTo to={path(`/accounts/${run.account.id}`)}>{run.account.name}</LinkTo> : 'Deleted'}
                   </Table.Td>
                   <Table.Td>{run.pool ? <LinkTo to={path(`/pools/${run.pool.id}`)}>{run.pool.name}</LinkTo> : '–'}</Table.Td>
-                  <Table.Td className="mono">{run.machineId ?? '–'}</Table.Td>
+                  <Table.Td className="mono cut" title={run.machineId ?? undefined}>
+                    {run.machineId ?? '–'}
+                  </Table.Td>
                   <Table.Td>
                     <When at={run.createdAt} />
                   </Table.Td>

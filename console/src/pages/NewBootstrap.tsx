@@ -1,4 +1,4 @@
-import { Alert, Button, Checkbox, Group, List, Select, Stack, Text, ThemeIcon } from '@mantine/core';
+import { Button, Checkbox, Group, List, Select, Stack, Text, ThemeIcon } from '@mantine/core';
 import { IconCheck, IconServer2, IconTag, IconX } from '@tabler/icons-react';
 import { useState } from 'react';
 import { Link, useNavigate, useSearchParams } from 'react-router';
@@ -11,7 +11,7 @@ import { priceText } from '../offers';
 import { forbidden, problemOf, type Problem } from '../problem';
 import { useRight } from '../rights';
 import { usePath, useTenant } from '../tenant';
-import { Empty, Facts, LinkTo, Loading, Page, ProblemAlert, say, Section } from '../ui';
+import { Empty, Facts, LinkTo, Loading, Notice, Page, ProblemAlert, say, Section } from '../ui';
 import { useWhole } from '../whole';
 import { ofHosts } from './poolText';
 
@@ -84,9 +84,9 @@ const names: Record<BootstrapPreconditionName, string> = {
   CAPABILITIES: 'The provider can do it',
   POOL: 'The pool takes hosts',
   CREDENTIALS: 'The provider takes the credentials',
-  AVAILABILITY: 'There is one to be had',
+  AVAILABILITY: 'The provider has it in stock',
   MACHINE_FREE: 'The machine is free',
-  ORDER_LIMIT: 'The tenant may order more at this hour',
+  ORDER_LIMIT: 'The tenant may order more this hour',
 };
 
 export default function NewBootstrap() {
@@ -245,7 +245,7 @@ function Planner({ account, pools, offer, machine }: PlannerProps) {
             />
           </Section>
           <Section title="What must hold">
-            <List className="surface" p="md" spacing="sm" center listStyleType="none">
+            <List className="surface" p="md" spacing="sm" lh={1.4} center listStyleType="none">
               {plan.preconditions.map((condition) => (
                 <List.Item
                   key={condition.name}
@@ -272,11 +272,7 @@ function Planner({ account, pools, offer, machine }: PlannerProps) {
             </List>
           </Section>
           {plan.wipes.length > 0 && (
-            <Alert
-              color="yellow"
-              title="What will be lost"
-              styles={{ message: { color: 'var(--mantine-color-text)' }, title: { color: 'var(--mantine-color-text)' } }}
-            >
+            <Notice color="yellow" title="What will be lost">
               <Stack gap="sm">
                 <List size="sm">
                   {plan.wipes.map((wipe) => (
@@ -291,16 +287,11 @@ function Planner({ account, pools, offer, machine }: PlannerProps) {
                   />
                 )}
               </Stack>
-            </Alert>
+            </Notice>
           )}
           {problem && !startedBefore && <ProblemAlert problem={problem} />}
           {startedBefore && (
-            <Alert
-              role="alert"
-              color="yellow"
-              title="It was started before, into another pool"
-              styles={{ message: { color: 'var(--mantine-color-text)' }, title: { color: 'var(--mantine-color-text)' } }}
-            >
+            <Notice role="alert" color="yellow" title="It was started before, into another pool">
               <Stack gap="xs" align="flex-start">
                 <Text size="sm">
                   No answer came then, but it took effect: it is among the{' '}
@@ -317,7 +308,7 @@ function Planner({ account, pools, offer, machine }: PlannerProps) {
                   {offer === null ? 'Start another one' : 'Order another one'}
                 </Button>
               </Stack>
-            </Alert>
+            </Notice>
           )}
           <Group justify="flex-end">
             <Button

@@ -1,6 +1,5 @@
 import {
   ActionIcon,
-  Alert,
   Button,
   Checkbox,
   Group,
@@ -15,7 +14,7 @@ import {
   TextInput,
   Tooltip,
 } from '@mantine/core';
-import { useDebouncedValue } from '@mantine/hooks';
+import { useDebouncedValue, useMediaQuery } from '@mantine/hooks';
 import { IconArrowDown, IconArrowUp, IconFilterOff, IconPlugConnected, IconRefresh, IconTag } from '@tabler/icons-react';
 import {
   createColumnHelper,
@@ -35,7 +34,7 @@ import { disksText, gpuText, memoryText, priceText, useOffers, type Account, typ
 import { advice, problemOf, type Problem } from '../problem';
 import { useMay } from '../rights';
 import { usePath, useWorkplace } from '../tenant';
-import { Age, Empty, Facts, Loading, Page, ProblemAlert, When } from '../ui';
+import { Age, Empty, Facts, Loading, Notice, Page, ProblemAlert, When } from '../ui';
 import { AvailabilityMark } from '../ui/status';
 import { useWhole } from '../whole';
 
@@ -219,7 +218,13 @@ function Finder({ tenant, accounts, about }: { tenant: string; accounts: Account
           maxLength={32}
         />
         {number('minGpus', 'Min. GPUs')}
-        <Checkbox label="In stock only" checked={available} onChange={(e) => set('stock', e.currentTarget.checked ? 'yes' : '')} pb={8} />
+        <Checkbox
+          label="In stock only"
+          checked={available}
+          onChange={(e) => set('stock', e.currentTarget.checked ? 'yes' : '')}
+          pb={8}
+          style={{ gridColumn: 'span 2' }}
+        />
         {filtered && (
           <Tooltip label="Drop all filters">
             <ActionIcon
@@ -301,11 +306,10 @@ function summary(answer: OfferAnswer, rows: OfferRow[], sort: string) {
 function Failures({ answer }: { answer: OfferAnswer }) {
   if (answer.failures.length === 0) return null;
   return (
-    <Alert
+    <Notice
       role="alert"
       color="red"
       title={answer.failures.length === 1 ? 'One account gave no offers' : `${answer.failures.length} accounts gave no offers`}
-      styles={{ message: { color: 'var(--mantine-color-text)' }, title: { color: 'var(--mantine-color-error)' } }}
     >
       <ul style={{ margin: 0, paddingLeft: '1.2rem' }}>
         {answer.failures.map(({ account, problem }) => (
@@ -314,7 +318,7 @@ function Failures({ answer }: { answer: OfferAnswer }) {
           </li>
         ))}
       </ul>
-    </Alert>
+    </Notice>
   );
 }
 
@@ -375,6 +379,9 @@ const columns = [
 
 const right = new Set(['vcpu', 'memory', ...prices]);
 
+/** What is left out where there is no room. An offer tells all of it when it is opened. */
+const small = { region: false, vcpu: false, gpu: false, monthly: false };
+
 function money({ offer }: OfferRow, per: 'hourly' | 'monthly'): string {
   const amount = offer.price?.[per];
   return amount ? `${amount} ${offer.price?.currency ?? ''}` : '–';
@@ -390,10 +397,11 @@ interface OfferTableProps {
 
 function OfferTable({ rows, several, sort, onSort, onOpen }: OfferTableProps) {
   const sorting = useMemo(() => (prices.has(sort.id) ? [{ id: 'currency', desc: false }, sort] : [sort]), [sort]);
+  const narrow = useMediaQuery('(max-width: 48em)');
   const table = useReactTable({
     data: rows,
     columns,
-    state: { sorting, columnVisibility: { account: several, currency: false } },
+    state: { sorting, columnVisibility: { ...(narrow ? small : {}), account: several && !narrow, currency: false } },
     enableSortingRemoval: false,
     onSortingChange: (updater) => {
       const chosen = functionalUpdate(updater, sorting).at(-1);
@@ -411,10 +419,12 @@ function OfferTable({ rows, several, sort, onSort, onOpen }: OfferTableProps) {
     overscan: 12,
     scrollMargin: 0,
   });
-  const template = table
-    .getVisibleLeafColumns()
-    .map(({ id }) => (id === 'name' ? 'minmax(8rem, 2fr)' : right.has(id) ? 'minmax(5.5rem, 1fr)' : 'minmax(6rem, 1.2fr)'))
-    .join(' ');
+  const template = narrow
+    ? 'minmax(0, 1fr) 3.4rem 5rem 6rem'
+    : table
+        .getVisibleLeafColumns()
+        .map(({ id }) => (id === 'name' ? 'minmax(8rem, 2fr)' : right.has(id) ? 'minmax(5.5rem, 1fr)' : 'minmax(6rem, 1.2fr)'))
+        .join(' ');
   const height = Math.min(sorted.length * 44 + 46, 700);
   return (
     // The rows that are not in sight are not in the document, so the whole is told by the counts.

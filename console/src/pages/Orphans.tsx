@@ -171,7 +171,7 @@ function Going({ release }: { release: NonNullable<Orphan['release']> }) {
       {release.nextTryAt && release.lastError && (
         <>
           {' '}
-          Next try <When at={release.nextTryAt} time />.
+          Next try <When at={release.nextTryAt} show="time" />.
         </>
       )}
     </Text>

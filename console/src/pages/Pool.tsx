@@ -217,12 +217,14 @@ export default function Pool() {
                           {host.agentVersion}
                         </Group>
                       </Table.Td>
-                      <Table.Td className="mono">{host.machineId}</Table.Td>
-                      <Table.Td>
-                        <When at={host.joinedAt} />
+                      <Table.Td className="mono cut" title={host.machineId}>
+                        {host.machineId}
                       </Table.Td>
                       <Table.Td>
-                        <When at={host.certificateNotAfter} />
+                        <When at={host.joinedAt} show="day" />
+                      </Table.Td>
+                      <Table.Td>
+                        <When at={host.certificateNotAfter} show="day" />
                       </Table.Td>
                       <Table.Td>
                         <LinkTo to={path(`/bootstraps/${host.bootstrapId}`)} mono>

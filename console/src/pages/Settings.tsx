@@ -1,6 +1,7 @@
 import { Anchor, Button, SegmentedControl, Stack, Text, useMantineColorScheme, type MantineColorScheme } from '@mantine/core';
 import { useQuery } from '../query';
 import { graphql } from '../gql';
+import type { Permission } from '../gql/graphql';
 import { permissionText } from '../permissions';
 import { problemOf } from '../problem';
 import { endSession } from '../session';
@@ -99,7 +100,7 @@ export default function Settings() {
                 ['Tenants', data.viewer?.tenants?.join(', ') ?? 'Any: you have a right on the fleet'],
                 [
                   `What you may do in ${tenant}`,
-                  sentence([...permissions].map(permissionText).join('; ')) || 'Nothing in the whole tenant',
+                  permissions.size === 0 ? 'Nothing in the whole tenant' : <Rights key="r" permissions={[...permissions]} />,
                 ],
               ]}
             />
@@ -139,5 +140,15 @@ export default function Settings() {
         </>
       )}
     </Page>
+  );
+}
+
+function Rights({ permissions }: { permissions: Permission[] }) {
+  return (
+    <ul style={{ margin: 0, paddingLeft: '1.1rem' }}>
+      {permissions.map((permission) => (
+        <li key={permission}>{sentence(permissionText(permission))}</li>
+      ))}
+    </ul>
   );
 }

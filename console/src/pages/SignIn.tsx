@@ -1,4 +1,4 @@
-import { Alert, Button, Center, Divider, PasswordInput, Stack, Text, Title } from '@mantine/core';
+import { Button, Center, Divider, PasswordInput, Stack, Text, Title } from '@mantine/core';
 import { useEffect, useState, type SyntheticEvent } from 'react';
 import { Navigate, useLocation } from 'react-router';
 import { createApi } from '../api';
@@ -6,6 +6,7 @@ import { graphql } from '../gql';
 import { problemOf } from '../problem';
 import { beginSession, currentToken, endReason, onSessionChange } from '../session';
 import { goToIssuer, readIssuer, type Issuer } from '../signin';
+import { Notice } from '../ui';
 import { Logo } from '../ui/Logo';
 import { useSyncExternalStore } from 'react';
 
@@ -70,9 +71,9 @@ export function SignIn() {
           </Text>
         </Stack>
         {endReason() && (
-          <Alert color="yellow" role="status" styles={{ message: { color: 'var(--mantine-color-text)' } }}>
+          <Notice color="yellow" role="status">
             {endReason()}
-          </Alert>
+          </Notice>
         )}
         <Stack className="surface" p="lg" gap="md">
           {issuer && (

@@ -50,17 +50,15 @@ export function Page({ title, about, trail, actions, children }: PageProps) {
             ))}
           </Breadcrumbs>
         )}
-        <Group justify="space-between" align="center" gap="sm" mih={36}>
-          <Title order={1} size="h2" style={{ overflowWrap: 'anywhere' }}>
-            {title}
-          </Title>
+        <Group justify="space-between" align="flex-start" gap="sm" mih={36}>
+          <Stack gap={4} maw="46rem" style={{ flex: '1 1 16rem' }}>
+            <Title order={1} size="h2" style={{ overflowWrap: 'anywhere' }}>
+              {title}
+            </Title>
+            {about && <Text c="dimmed">{about}</Text>}
+          </Stack>
           {actions && <Group gap="xs">{actions}</Group>}
         </Group>
-        {about && (
-          <Text c="dimmed" maw="46rem">
-            {about}
-          </Text>
-        )}
       </Stack>
       {children}
     </Stack>
@@ -89,17 +87,23 @@ export function Section({ title, actions, children }: { title: string; actions?:
   );
 }
 
+interface NoticeProps {
+  color: MantineColor;
+  title?: string;
+  icon?: ReactNode;
+  role?: 'alert' | 'status';
+  children: ReactNode;
+}
+
+/** A word to the reader that stands out from the page, in either theme. */
+export function Notice({ color, ...rest }: NoticeProps) {
+  return <Alert className="notice" style={{ '--notice': `var(--mantine-color-${color}-7)` }} {...rest} />;
+}
+
 export function ProblemAlert({ problem, retry, title }: { problem: Problem; retry?: () => void; title?: string }) {
   const next = advice(problem);
   return (
-    <Alert
-      role="alert"
-      variant="light"
-      color="red"
-      icon={<IconAlertTriangle />}
-      title={title ?? headline(problem)}
-      styles={{ message: { color: 'var(--mantine-color-text)' }, title: { color: 'var(--mantine-color-error)' } }}
-    >
+    <Notice role="alert" color="red" icon={<IconAlertTriangle />} title={title ?? headline(problem)}>
       <Stack gap="xs" align="flex-start">
         <Text size="sm">
           {problem.message} {next}
@@ -132,7 +136,7 @@ export function ProblemAlert({ problem, retry, title }: { problem: Problem; retr
           </Button>
         )}
       </Stack>
-    </Alert>
+    </Notice>
   );
 }
 
@@ -202,15 +206,18 @@ export function TableFrame({ label, children }: { label: string; children: React
 }
 
 const local = new Intl.DateTimeFormat(undefined, { dateStyle: 'medium', timeStyle: 'medium' });
+const calendar = new Intl.DateTimeFormat(undefined, { dateStyle: 'medium' });
 const clock = new Intl.DateTimeFormat(undefined, { timeStyle: 'medium' });
 
+const formats = { both: local, day: calendar, time: clock };
+
 /** A time in the viewer's zone; in UTC on hover and focus. */
-export function When({ at, time }: { at: string | null | undefined; time?: boolean }) {
+export function When({ at, show = 'both' }: { at: string | null | undefined; show?: keyof typeof formats }) {
   if (!at) return <span>–</span>;
   const date = new Date(at);
   return (
     <Tooltip label={date.toISOString().replace('T', ' ').replace('Z', ' UTC')} events={{ hover: true, focus: true, touch: true }}>
-      <time dateTime={at}>{(time ? clock : local).format(date)}</time>
+      <time dateTime={at}>{formats[show].format(date)}</time>
     </Tooltip>
   );
 }
@@ -247,7 +254,7 @@ export function Id({ value }: { value: string }) {
   const short = value.length > 20 ? `${value.slice(0, value.indexOf('_') + 1)}…${value.slice(-6)}` : value;
   return (
     <Group gap={2} wrap="nowrap" component="span" display="inline-flex">
-      <span className="mono" title={value} style={{ whiteSpace: 'nowrap' }}>
+      <span className="mono id" title={value}>
         {short}
       </span>
       <CopyButton value={value}>
