@@ -1,5 +1,5 @@
 import { stringifyVariables, type CombinedError } from '@urql/core';
-import { useState } from 'react';
+import { useEffect, useState } from 'react';
 import { useQuery as useOnce, type AnyVariables, type UseQueryArgs, type UseQueryResponse } from 'urql';
 
 /** What says nothing about what was asked for: another try may well be answered. */
@@ -16,6 +16,9 @@ function isEmpty(data: unknown): boolean {
   return data === undefined || data === null || Object.values(data).every((value) => value === null);
 }
 
+/** How long after a request that the network lost it is sent again. */
+const againAfter = 4000;
+
 /**
  * As useQuery, for a list that is walked or filtered: what was shown stays until the next page is there. Only where no more than the
  * page or the filter changes, as what is shown is then of other variables.
@@ -26,6 +29,12 @@ export function useListQuery<Data, Variables extends AnyVariables>(args: UseQuer
   const of = stringifyVariables(result.operation?.variables ?? {});
   const lost = isLost(result.error) && isEmpty(result.data);
   if (!lost && result.data !== undefined && (kept?.data !== result.data || kept.of !== of)) setKept({ of, data: result.data });
+  const unreached = result.error?.networkError;
+  useEffect(() => {
+    if (!unreached) return;
+    const timer = setTimeout(() => execute({ requestPolicy: 'network-only' }), againAfter);
+    return () => clearTimeout(timer);
+  }, [unreached, execute]);
   const unanswered = lost || (result.data === undefined && result.error === undefined); // the latter while it is asked again
   return [unanswered && kept?.of === of ? { ...result, data: kept.data } : result, execute];
 }
