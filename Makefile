@@ -58,9 +58,12 @@ test: deps verify lint lint-schema test-go test-console ## What CI runs, with sm
 check: test ## The same as test
 
 .PHONY: test-go
-test-go: deps build ## All Go tests under the race detector, other people's clients among them; bounds of CPU without it
-	go test -race -timeout 60m ./...
-	go test -count 1 -v -run '^TestHostile' ./server ./apitest
+test-go: export FIGURES := $(CURDIR)/.cache/figures.txt
+test-go: deps build ## All Go tests under the race detector, other people's clients among them; bounds of CPU without it; the figures of all at the end
+	@mkdir -p .cache && : > $(FIGURES)
+	@trap 'cat $(FIGURES)' EXIT; set -x; \
+	go test -race -timeout 60m ./...; \
+	go test -count 1 -v -run '^TestHostile' ./server ./apitest; \
 	go test -tags planted_nocheck -count 1 ./apitest/walls
 
 .PHONY: deps
@@ -196,6 +199,10 @@ torture-restart: ## Restart two replicas 20 times in turn under reads, mutations
 .PHONY: torture-revocation
 torture-revocation: ## Take 1,000 rights and tokens away under 200 streams on two replicas, half of them unheard; SEED repeats a run
 	go test ./apitest -run '^TestRevocation$$' -count 1 -v -timeout 60m -revocations 1000 -revoked-streams 200 -revoke-seed $(or $(SEED),1)
+
+.PHONY: torture-neighbours
+torture-neighbours: ## Have one caller take all it can get on 150 connections, and look at what is left for another: NEIGHBOUR_CALLS=2000
+	go test ./apitest -run '^TestOneCallerLeavesRoom$$' -count 1 -v -timeout 60m -neighbour-calls $(or $(NEIGHBOUR_CALLS),2000)
 
 FUZZTIME ?= 5m
 .PHONY: fuzz
