@@ -71,9 +71,9 @@ func ask[T any](ctx context.Context, s *Service, at GetInput, capability string,
 		answer, err = do(ctx, c)
 		return err
 	})
-	if err == nil {
-		// The provider may have taken its time, in which the right was taken away.
-		err = s.authz.Check(ctx, model.ProvidersRead, authz.ProviderAccount(at.TenantID, at.AccountID))
+	// The provider may have taken its time, in which the right was taken away: then its failure is not told either.
+	if denied := s.authz.Check(ctx, model.ProvidersRead, authz.ProviderAccount(at.TenantID, at.AccountID)); denied != nil {
+		return *new(T), denied
 	}
 	if err != nil {
 		return *new(T), provider.Problem(account.Provider, err)
