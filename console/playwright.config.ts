@@ -16,6 +16,7 @@ export default defineConfig({
     viewport: { width: 1280, height: 900 },
     locale: 'en-GB',
     timezoneId: 'Europe/Berlin',
+    screenshot: 'only-on-failure',
     trace: process.env.TRACE ? 'on' : 'off', // it costs more than the tests
   },
 });

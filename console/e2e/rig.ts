@@ -149,7 +149,7 @@ export async function accessible(page: Page) {
  * A test whose pages may break no rule: no violation of the content policy, no request to another host, no error that nobody caught.
  * Each worker has a product of its own, and may tell its cloud what to do wrong.
  */
-export const test = base.extend<{ watched: undefined; elsewhere: string[] }, { product: Product }>({
+export const test = base.extend<{ watched: string[]; elsewhere: string[] }, { product: Product }>({
   product: [
     async ({}, use) => {
       const product = await startProduct();
@@ -179,7 +179,7 @@ export const test = base.extend<{ watched: undefined; elsewhere: string[] }, { p
         if (url.protocol.startsWith('http') && !hosts.has(url.host)) complaints.push(`a request to ${url.host}`);
         if (/bct_|[?&]token=/.test(request.url())) complaints.push(`a token in ${url.pathname}`);
       });
-      await use(undefined);
+      await use(complaints);
       expect(complaints).toEqual([]);
     },
     { auto: true },

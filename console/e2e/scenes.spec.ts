@@ -173,6 +173,19 @@ test('what is typed stays when the connection is lost and comes back', async ({ 
   await expect(page.getByRole('textbox', { name: 'Name' })).toHaveValue('half-typed');
 });
 
+test('a list that the network lost is asked for again', async ({ page }) => {
+  let losing = true;
+  await page.route('**/graphql', async (route) => {
+    const body = route.request().postDataJSON() as { operationName?: string };
+    return losing && body.operationName === 'Pools' ? route.abort('connectionreset') : route.fallback();
+  });
+  await signIn(page, `/t/${tenant}/pools`);
+  await expect(page.getByRole('alert')).toContainText('No connection');
+  losing = false;
+  await expect(page.getByRole('link', { name: 'hosts', exact: true })).toBeVisible(); // by itself
+  await expect(page.getByRole('alert')).toHaveCount(0);
+});
+
 test('an order whose answer is lost is not sent as another after a reload', async ({ page }, { workerIndex }) => {
   const once = `once-${workerIndex}`;
   await hold();
