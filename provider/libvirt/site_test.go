@@ -51,6 +51,11 @@ func TestBootstrap(t *testing.T) {
 	s := startServer(t, golibvirt.QEMUSystem, "qemu-system-x86_64", "qemu-img", "isoinfo")
 	s.pool(t)
 	machine := s.existing(t, "qemu")
+	t.Cleanup(func() { // QEMU would outlive libvirtd
+		if err := s.operator.DomainDestroy(golibvirt.Domain{UUID: golibvirt.UUID(uuid.MustParse(machine)), ID: -1}); err != nil {
+			t.Errorf("ending the machine: %v", err)
+		}
+	})
 	host := netns.HostsWith(t, 1, netns.Options{Serials: []string{machine}})[0]
 	var boots sync.WaitGroup
 	ctx, cancel := context.WithCancel(t.Context())
