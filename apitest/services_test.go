@@ -10,6 +10,7 @@ import (
 	"better/compute/authz"
 	"better/compute/bootstrap"
 	"better/compute/graph"
+	"better/compute/host"
 	"better/compute/internal/cursor"
 	"better/compute/internal/postgres"
 	"better/compute/internal/postgres/pgtest"
@@ -71,6 +72,7 @@ func newServices(t *testing.T, drivers ...provider.Driver) *services {
 	s.api, err = server.New(server.Deps{
 		Schema: graph.NewExecutableSchema(graph.Config{Resolvers: &resolvers.Resolver{
 			Accounts: s.accounts, Bootstraps: s.runs, Pools: s.pools, Secrets: secrets, Authz: decider,
+			Hosts: host.New(host.Deps{DB: s.db, Authz: decider, Cursors: cursors, Log: log}),
 		}}),
 		Authenticate: server.StaticTokens([]server.StaticToken{{Token: localToken, Subject: fleetAdmin}, {Token: readerToken, Subject: "user:reader"}}), Log: log,
 		REST: (&rest.Service{Accounts: s.accounts, Bootstraps: s.runs, Log: log}).Handler(),
