@@ -36,6 +36,7 @@ type Limits struct {
 	Cost          int // objects that an operation can return at most, see pricer
 	RootFields    int // fields at the top of one operation
 	Aliases       int // aliased fields in one document
+	AnswerBytes   int // of an answer, or of an event
 
 	OperationTime     time.Duration // of a query or mutation
 	LiveOperationTime time.Duration // of one that selects a field that calls a provider
@@ -70,6 +71,7 @@ func defaultLimits() Limits {
 		Cost:          5_000,
 		RootFields:    20,
 		Aliases:       100,
+		AnswerBytes:   8 << 20,
 
 		OperationTime:     10 * time.Second,
 		LiveOperationTime: 35 * time.Second,
@@ -130,6 +132,7 @@ func (l Limits) withDefaults() (Limits, error) {
 		{"cost", &l.Cost, d.Cost},
 		{"rootFields", &l.RootFields, d.RootFields},
 		{"aliases", &l.Aliases, d.Aliases},
+		{"answerBytes", &l.AnswerBytes, d.AnswerBytes},
 		{"socketOperations", &l.SocketOperations, d.SocketOperations},
 		{"socketsPerSubject", &l.SocketsPerSubject, d.SocketsPerSubject},
 		{"streamsPerSubject", &l.StreamsPerSubject, d.StreamsPerSubject},

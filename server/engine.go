@@ -72,7 +72,8 @@ func newEngine(schema graphql.ExecutableSchema, config Config, p presenter, m *m
 		e.live[f] = true
 	}
 	e.exec = executor.New(streamErrors{schema})
-	e.exec.SetErrorPresenter(p.present)
+	e.exec.AroundFields(measure)
+	e.exec.SetErrorPresenter(exceptTooLarge(p.present))
 	e.exec.SetRecoverFunc(p.recovered)
 	e.exec.SetQueryCache(documentOfRequest{})
 	return e, nil
@@ -242,12 +243,16 @@ func (e *engine) run(ctx context.Context, op *operation, emit func(*graphql.Resp
 	defer release()
 	ctx, cancel := context.WithTimeout(ctx, e.timeLimit(op))
 	defer cancel()
+	ctx, room := withRoom(ctx, e.config.Limits.AnswerBytes)
 	responses, ctx := e.exec.DispatchOperation(ctx, op.OperationContext)
 	resp := responses(ctx)
 	if resp == nil {
 		return nil
 	}
 	release() // the client may take its time with the answer
+	if room.exceeded() {
+		resp = e.refuse(ctx, e.tooLarge(op.kind()))
+	}
 	op.price(resp)
 	e.metrics.operation(op.kind(), resp)
 	return emit(resp)
@@ -269,6 +274,7 @@ func (e *engine) follow(ctx context.Context, op *operation, emit func(*graphql.R
 	}
 	for {
 		eventCtx, event := times.next(ctx)
+		eventCtx, room := withRoom(eventCtx, e.config.Limits.AnswerBytes)
 		resp := responses(eventCtx)
 		late := event.isLate(eventCtx)
 		event.end()
@@ -277,6 +283,9 @@ func (e *engine) follow(ctx context.Context, op *operation, emit func(*graphql.R
 		}
 		if resp == nil {
 			return nil
+		}
+		if room.exceeded() {
+			return emit(e.refuse(ctx, e.tooLarge(op.kind())))
 		}
 		op.price(resp)
 		e.metrics.operation(op.kind(), resp)

@@ -100,8 +100,9 @@ func (q *quota) chargeNodes(ctx context.Context, op *operation) {
 		return
 	}
 	payers := payers{paid: slices.Concat(op.tenants, q.own(ctx, nil))}
+	inner := op.ResolverMiddleware
 	op.ResolverMiddleware = func(ctx context.Context, next graphql.Resolver) (any, error) {
-		res, err := next(ctx)
+		res, err := inner(ctx, next)
 		if field := graphql.GetFieldContext(ctx); err != nil || field.Field.Name != nodeField || field.Object != "Query" {
 			return res, err
 		}

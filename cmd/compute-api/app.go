@@ -508,7 +508,7 @@ func (c *config) serverConfig() server.Config {
 	return server.Config{
 		Limits: server.Limits{
 			BodyBytes: l.BodyBytes, DocumentBytes: l.DocumentBytes, Tokens: l.Tokens, Depth: l.Depth, Cost: l.Cost,
-			RootFields: l.RootFields, Aliases: l.Aliases, OperationTime: l.OperationTime, LiveOperationTime: l.LiveOperationTime,
+			RootFields: l.RootFields, Aliases: l.Aliases, AnswerBytes: l.AnswerBytes, OperationTime: l.OperationTime, LiveOperationTime: l.LiveOperationTime,
 			InitTime: l.InitTime, DrainNotice: l.DrainNotice,
 			SocketOperations: l.SocketOperations, SocketsPerSubject: l.SocketsPerSubject,
 			StreamsPerSubject: l.StreamsPerSubject, StreamsPerTenant: l.StreamsPerTenant,

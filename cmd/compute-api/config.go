@@ -235,6 +235,7 @@ type limitsConfig struct {
 	Cost              int           `koanf:"cost"`
 	RootFields        int           `koanf:"rootFields"`
 	Aliases           int           `koanf:"aliases"`
+	AnswerBytes       int           `koanf:"answerBytes"`
 	OperationTime     time.Duration `koanf:"operationTime"`
 	LiveOperationTime time.Duration `koanf:"liveOperationTime"`
 	InitTime          time.Duration `koanf:"initTime"`
