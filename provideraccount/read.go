@@ -40,7 +40,7 @@ func (s *Service) Get(ctx context.Context, in GetInput) (*model.ProviderAccount,
 }
 
 // List gives all of the tenant's accounts that the caller holds compute:providers:read on, sorted by name in byte order.
-// INVALID_INPUT, UNAUTHENTICATED, or FORBIDDEN when there is neither a grant on the tenant nor on a single account.
+// INVALID_INPUT, also when they are more than listBytes, UNAUTHENTICATED, or FORBIDDEN when there is neither a grant on the tenant nor on a single account.
 func (s *Service) List(ctx context.Context, in ListInput) ([]*model.ProviderAccount, error) {
 	if _, err := s.authz.Authenticated(ctx); err != nil {
 		return nil, err
@@ -54,7 +54,37 @@ func (s *Service) List(ctx context.Context, in ListInput) ([]*model.ProviderAcco
 	if err != nil {
 		return nil, err
 	}
-	return selectAccounts(ctx, s.db.DB, filter, listQuery{tenantID: in.TenantID})
+	return s.listAll(ctx, filter, in.TenantID)
+}
+
+const (
+	// listBytes is about how much one answer may hold.
+	listBytes = 8 << 20
+	listPage  = 100
+	// besidesConfig is about what an account takes without its config.
+	besidesConfig = 500
+)
+
+// listAll reads them page by page, so that no more is in memory than may be told.
+func (s *Service) listAll(ctx context.Context, f authz.Filter, tenantID string) ([]*model.ProviderAccount, error) {
+	all, bytes := []*model.ProviderAccount{}, 0
+	for q := (listQuery{tenantID: tenantID, limit: listPage}); ; q.afterName = all[len(all)-1].Name {
+		page, err := selectAccounts(ctx, s.db.DB, f, q)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, page...)
+		for _, a := range page {
+			bytes += len(a.Config) + besidesConfig
+		}
+		if bytes > listBytes {
+			return nil, problem.New(problem.InvalidInput, "The tenant's accounts are more than one answer holds: read them by pages, with providerAccounts of the GraphQL API.").
+				With("rule", "answer_bytes").With("limit", listBytes)
+		}
+		if len(page) < listPage {
+			return all, nil
+		}
+	}
 }
 
 // Page is List by pages.

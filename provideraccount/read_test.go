@@ -11,6 +11,7 @@ import (
 
 	"better/compute/authz"
 	"better/compute/internal/id"
+	"better/compute/internal/postgres"
 	"better/compute/internal/problem"
 	"better/compute/model"
 )
@@ -66,6 +67,31 @@ func TestGet(t *testing.T) {
 	for _, n := range []int{26, 52} {
 		_, err = b.Get(viewer, GetInput{"t1", "pacct_" + strings.Repeat("z", n)})
 		wantCode(t, err, problem.NotFound)
+	}
+}
+
+// All accounts at once are no more than one answer holds.
+func TestListIsBounded(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	insert := func(from, to, bytes int) {
+		_, err := b.db.NewRaw(`INSERT INTO provider_accounts (id, tenant_id, provider, name, config, created_by)
+			SELECT 'pacct_' || n, 't1', 'sim', 'n' || n, jsonb_build_object('a', repeat('x', ?)), '' FROM generate_series(?::int, ?::int) n`, bytes, from, to).
+			Exec(postgres.WithScope(t.Context(), postgres.AllTenants()))
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	viewer := as(t.Context(), "user:viewer")
+	insert(1, 2*listPage, 10)
+	got, err := b.List(viewer, ListInput{"t1"})
+	if err != nil || len(got) != 2*listPage || !slices.IsSorted(names(got)) {
+		t.Fatalf("%d accounts, %v", len(got), err)
+	}
+	insert(1_000, 1_000+listBytes/(60<<10), 60<<10)
+	got, err = b.List(viewer, ListInput{"t1"})
+	if p := wantCode(t, err, problem.InvalidInput); p.Details["rule"] != "answer_bytes" || got != nil {
+		t.Errorf("%v, %d accounts", p.Details, len(got))
 	}
 }
 
