@@ -408,8 +408,11 @@ func startOwner(t *testing.T, dir string, as *syscall.Credential) owner {
 	return owner{cmd, pid}
 }
 
+// copySelf makes a program of this one. Nobody forks meanwhile: a child would hold the file open for writing for a moment, in which it cannot be executed.
 func copySelf(t *testing.T, to string) {
 	t.Helper()
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
 	from, err := os.Open("/proc/self/exe")
 	if err != nil {
 		t.Fatal(err)

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -130,6 +131,8 @@ func fakePrograms(t *testing.T, dir, version string) string {
 // writeProgram makes a program that does no more than to say its version.
 func writeProgram(t *testing.T, path, version string) {
 	t.Helper()
+	syscall.ForkLock.RLock() // as copySelf
+	defer syscall.ForkLock.RUnlock()
 	script := "#!/bin/sh\necho '" + filepath.Base(path) + " (PostgreSQL) " + version + ".1'\n"
 	if err := os.WriteFile(path, []byte(script), 0o755); err != nil {
 		t.Fatal(err)
