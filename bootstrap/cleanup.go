@@ -124,7 +124,7 @@ func (r *Reconciler) releaseMachine(ctx context.Context, w *work, o provider.Ord
 }
 
 // gone believes a release only when the provider does not show the machine any more: that there is none of an id is no news where the
-// provider gave a wrong id. Where the run failed since there was none of that id, the lists have the time that they may lag, too.
+// provider gave a wrong id. Until the machine was met by that id, its lists have the time that they may lag, too.
 func (r *Reconciler) gone(ctx context.Context, w *work, o provider.Orderer) (outcome, error) {
 	claim, err := r.look(ctx, w, o)
 	switch {
@@ -132,7 +132,7 @@ func (r *Reconciler) gone(ctx context.Context, w *work, o provider.Orderer) (out
 		return r.cleanupFailure(ctx, w, err)
 	case claim != nil && claim.State == provider.ClaimFailed:
 		return cleaned(model.CleanupReleased), nil
-	case claim == nil && w.ordered() && w.Failure != nil && w.Failure.Reason == model.MachineNotFound && r.lag(w) > w.sinceAttempt():
+	case claim == nil && w.ordered() && w.Machine == nil && r.lag(w) > w.sinceAttempt():
 		return outcome{kind: waits, pause: pause{d: r.lag(w) - w.sinceAttempt(), step: "looking for what was ordered", reason: deref(w.WaitReason)}}, nil
 	case claim == nil:
 		return cleaned(model.CleanupReleased), nil

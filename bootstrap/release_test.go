@@ -53,33 +53,38 @@ func TestReleaseOfAWrongIDIsNoRelease(t *testing.T) {
 	equal(t, "leaked", b.cloud.leaked(nil), 0)
 }
 
-// Nor is it while lists may not show the right one yet, where the run failed because there is no machine of the wrong one.
+// Nor is it while lists may not show the right one yet: whether the run was cancelled before it met the machine, or failed because there is
+// none of that id.
 func TestReleaseOfAWrongIDIsNoReleaseWhileListsLag(t *testing.T) {
 	t.Parallel()
-	b := setup(t, model.ClaimToken)
-	b.rec.Timing.ListMargin = time.Hour
-	runID := b.start(b.offer("k"))
-	b.cloud.hook = func(method string) {
-		if method == "identify" {
-			b.cloud.change(func() { b.cloud.machines[b.row(runID).OperationID].hidden = true })
-		}
+	for name, end := range map[string]func(b *bench, runID string){
+		"not found": func(b *bench, _ string) { b.cloud.next("identify", failsWith(provider.NotFound)) },
+		"cancelled": func(b *bench, runID string) {
+			b.driveToStatus(runID, model.Identifying)
+			b.cancel(runID)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, model.ClaimToken)
+			b.rec.Timing.ListMargin = time.Hour
+			runID := b.start(b.offer("k"))
+			end(b, runID)
+			b.driveToStatus(runID, model.Failed)
+			m := b.cloud.machines[b.row(runID).OperationID]
+			right := m.id
+			b.cloud.change(func() { m.id, m.hidden = "m-another", true })
+			for range 5 {
+				b.step(runID)
+			}
+			equal(t, "cleanup", b.row(runID).Cleanup, model.CleanupReleasing)
+			b.cloud.change(func() { m.id, m.hidden = right, false })
+			b.step(runID)
+			b.rec.Timing.ListMargin = 0
+			equal(t, "cleanup", b.driveToEnd(runID).Cleanup, model.CleanupReleased)
+			equal(t, "leaked", b.cloud.leaked(nil), 0)
+		})
 	}
-	b.cloud.next("identify", failsWith(provider.NotFound))
-	r := b.driveToStatus(runID, model.Failed)
-	equal(t, "reason", r.Failure.Reason, model.MachineNotFound)
-	m := b.cloud.machines[b.row(runID).OperationID]
-	right := m.id
-	b.cloud.change(func() { m.id = "m-another" })
-	b.cloud.hook = nil
-	for range 5 {
-		b.step(runID)
-	}
-	equal(t, "cleanup", b.row(runID).Cleanup, model.CleanupReleasing)
-	b.cloud.change(func() { m.id, m.hidden = right, false })
-	b.step(runID)
-	b.rec.Timing.ListMargin = 0
-	equal(t, "cleanup", b.driveToEnd(runID).Cleanup, model.CleanupReleased)
-	equal(t, "leaked", b.cloud.leaked(nil), 0)
 }
 
 // An order without an answer that no list shows yet may be there all the same: as long as lists lag it is not given up.
@@ -99,6 +104,8 @@ func TestReleaseIsSoughtAsLongAsListsLag(t *testing.T) {
 	}
 	equal(t, "cleanup", b.row(runID).Cleanup, model.CleanupReleasing)
 	b.cloud.change(func() { m.hidden = false })
+	b.step(runID)
+	b.rec.Timing.ListMargin = 0
 	equal(t, "cleanup", b.driveToEnd(runID).Cleanup, model.CleanupReleased)
 	equal(t, "leaked", b.cloud.leaked(nil), 0)
 }
