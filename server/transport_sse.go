@@ -42,7 +42,7 @@ func (s *Server) serveEvents(w http.ResponseWriter, r *http.Request, params *gra
 	}
 	ctx, cancel := streamContext(r.Context(), ends, actor)
 	defer cancel()
-	events := openEvents(w, s.config.Limits.WriteTime)
+	events := openEvents(w)
 	if refusal != nil {
 		_ = events.next(refusal)
 		_ = events.complete()
@@ -95,17 +95,16 @@ func streamContext(ctx, ends context.Context, actor authz.Actor) (context.Contex
 
 // events writes an event stream. A client that does not take an event within the write time loses the connection.
 type events struct {
-	mu        sync.Mutex
-	w         http.ResponseWriter
-	control   *http.ResponseController
-	writeTime time.Duration
+	mu      sync.Mutex
+	w       http.ResponseWriter
+	control *http.ResponseController
 }
 
-func openEvents(w http.ResponseWriter, writeTime time.Duration) *events {
+func openEvents(w http.ResponseWriter) *events {
 	w.Header().Set("Content-Type", typeEvents+utf8Suffix)
 	w.Header().Set("X-Accel-Buffering", "no") // or a proxy holds events back
 	w.WriteHeader(http.StatusOK)
-	e := &events{w: w, control: http.NewResponseController(w), writeTime: writeTime}
+	e := &events{w: w, control: http.NewResponseController(w)}
 	_ = e.write(":\n\n")
 	return e
 }
@@ -119,9 +118,6 @@ func (e *events) complete() error { return e.write("event: complete\ndata:\n\n")
 func (e *events) write(event string) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if err := e.control.SetWriteDeadline(time.Now().Add(e.writeTime)); err != nil {
-		return err
-	}
 	if _, err := e.w.Write([]byte(event)); err != nil {
 		return err
 	}
