@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"context"
 	"maps"
-	"net/netip"
+	"net"
 	"regexp"
 	"slices"
 	"strconv"
@@ -271,22 +271,15 @@ func (v *virtual) machines(ctx context.Context) ([]*model.Machine, error) {
 	return machines, err
 }
 
-// instanceAddresses gives the public IPv4 addresses first: those are logged in at.
+// instanceAddresses is addressesOf, of an instance.
 func instanceAddresses(s *instance.Server) []string {
-	addresses, sixes := []string{}, []string{}
+	ips := make([]net.IP, 0, len(s.PublicIPs))
 	for _, ip := range s.PublicIPs {
-		if ip == nil {
-			continue
-		}
-		switch a, ok := netip.AddrFromSlice(ip.Address); {
-		case !ok:
-		case a.Unmap().Is4():
-			addresses = append(addresses, a.Unmap().String())
-		default:
-			sixes = append(sixes, a.String())
+		if ip != nil {
+			ips = append(ips, ip.Address)
 		}
 	}
-	return append(addresses, sixes...)
+	return foursFirst(ips)
 }
 
 const instancePrefix = "instance:"

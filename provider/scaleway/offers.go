@@ -3,6 +3,7 @@ package scaleway
 import (
 	"context"
 	"fmt"
+	"net"
 	"net/netip"
 	"strings"
 	"time"
@@ -241,12 +242,19 @@ func statusOf(s *baremetal.Server) string {
 
 // addressesOf gives the IPv4 addresses first: those are logged in at.
 func addressesOf(s *baremetal.Server) []string {
-	addresses, sixes := []string{}, []string{}
+	ips := make([]net.IP, 0, len(s.IPs))
 	for _, ip := range s.IPs {
-		if ip == nil {
-			continue
+		if ip != nil {
+			ips = append(ips, ip.Address)
 		}
-		switch a, ok := netip.AddrFromSlice(ip.Address); {
+	}
+	return foursFirst(ips)
+}
+
+func foursFirst(ips []net.IP) []string {
+	addresses, sixes := []string{}, []string{}
+	for _, ip := range ips {
+		switch a, ok := netip.AddrFromSlice(ip); {
 		case !ok:
 		case a.Unmap().Is4():
 			addresses = append(addresses, a.Unmap().String())
