@@ -18,7 +18,7 @@ import (
 // sweepAccounts compares each account that is due with what its provider says it has. Any number of replicas may do so: each account
 // is taken by one of them, and one whose provider hangs delays no other tenant's.
 func (r *Reconciler) sweepAccounts(ctx context.Context) error {
-	return doAll(ctx, sweepEvery, func(ctx context.Context, busy []string) (*piece, error) {
+	return doAll(ctx, lookTime, func(ctx context.Context, busy []string) (*piece, error) {
 		account, err := r.Accounts.TakeDue(ctx, r.Timing.Sweep, busy)
 		if err != nil || account == nil {
 			return nil, err
@@ -134,7 +134,7 @@ func (r *Reconciler) unswept(ctx context.Context, account *model.ProviderAccount
 // releaseOrphans gives back what a person said, until nothing is due. One whose provider hangs delays no other tenant's. What a replica has taken
 // another one tries once its calls are surely over, and a lease besides.
 func (r *Reconciler) releaseOrphans(ctx context.Context) error {
-	return doAll(ctx, sweepEvery, func(ctx context.Context, busy []string) (*piece, error) {
+	return doAll(ctx, lookTime, func(ctx context.Context, busy []string) (*piece, error) {
 		o, err := dueRelease(ctx, r.DB.DB, r.Timing.Lease+2*r.Timing.Call, busy)
 		if err != nil || o == nil {
 			return nil, err

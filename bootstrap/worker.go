@@ -22,8 +22,8 @@ const (
 	fetchCooldown  = 10 * time.Millisecond
 	fetchPoll      = 250 * time.Millisecond
 
-	// sweepEvery is the most time that one look for work may take.
-	sweepEvery = 2 * time.Second
+	// lookTime is the most time that one look for work may take.
+	lookTime   = 2 * time.Second
 	sweepBatch = 100
 	// scheduleGrace is how late the queue's own scheduler may be with a job that waits.
 	scheduleGrace = 15 * time.Second
