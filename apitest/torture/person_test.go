@@ -72,8 +72,8 @@ func (m *torment) resolveClaims(ctx context.Context) {
 		a := m.accounts[slices.IndexFunc(m.accounts, func(a account) bool { return a.id == run.AccountID })]
 		machines := kept[run.OperationID]
 		if run.Refused {
-			for _, id := range machines {
-				m.giveBack(ctx, a, id)
+			if !m.giveBack(ctx, a, machines...) {
+				continue // who has not seen them go does not say that there are none
 			}
 			machines = nil
 		}
@@ -89,16 +89,23 @@ func (m *torment) resolveClaims(ctx context.Context) {
 	}
 }
 
-// giveBack is what a person does at the provider's console.
-func (m *torment) giveBack(ctx context.Context, a account, machineID string) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodDelete, m.cloudURL+"/v1/machines/"+machineID, nil)
-	if err != nil {
-		return
-	}
-	req.Header.Set("Authorization", "Bearer "+a.secret)
-	if res, err := m.http.Do(req); err == nil {
+// giveBack is what a person does at the provider's console, which spoils that as it does anything. It reports whether all of them are gone.
+func (m *torment) giveBack(ctx context.Context, a account, machines ...string) (gone bool) {
+	gone = true
+	for _, id := range machines {
+		req, err := http.NewRequestWithContext(ctx, http.MethodDelete, m.cloudURL+"/v1/machines/"+id, nil)
+		if err != nil {
+			return false
+		}
+		req.Header.Set("Authorization", "Bearer "+a.secret)
+		res, err := m.http.Do(req)
+		if err != nil {
+			return false
+		}
 		_ = res.Body.Close()
+		gone = gone && (res.StatusCode == http.StatusNoContent || res.StatusCode == http.StatusNotFound)
 	}
+	return gone
 }
 
 // releaseOrphans gives back whatever is shown as without an owner, and believes that. What a server may not give back, as it carries no operation,
