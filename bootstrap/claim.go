@@ -143,11 +143,13 @@ func (r *Reconciler) order(ctx context.Context, w *work, o provider.Orderer) (ou
 	if err := w.lease.confirm(ctx, r.DB.DB, w.run); err != nil {
 		return outcome{}, err
 	}
-	r.Meter.Ordered()
 	claim, err := call(ctx, r.Timing.Call, func(ctx context.Context) (*provider.Claim, error) {
 		return o.Order(ctx, provider.Order{OperationID: w.OperationID, OfferID: *w.OfferID})
 	})
 	r.fault("claiming.ordered")
+	if err == nil || mayHaveOrdered(err) {
+		r.Meter.Ordered()
+	}
 	if err == nil && claim != nil {
 		return r.claimed(w, claim), nil
 	}

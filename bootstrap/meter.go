@@ -11,8 +11,8 @@ import (
 
 // Meter counts what the runs do in this process, for people who watch. It does not block.
 type Meter interface {
-	// Intended and Ordered hear of an order that is meant, and of each time that one is sent: a second time only after an answer that got
-	// lost, under the same operation id.
+	// Intended and Ordered hear of an order that is meant, and of each time that one is sent and not clearly refused: a second time only after
+	// an answer that got lost, under the same operation id.
 	Intended()
 	Ordered()
 	// Left hears of a state that a run has left, for which, for what reason where there is one, and after how long.

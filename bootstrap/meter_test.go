@@ -39,8 +39,8 @@ func TestMeter(t *testing.T) {
 	counted := &tally{}
 	b.deps.Meter = counted
 	b.rec = NewReconciler(b.deps)
-	b.cloud.next("order", failsAfter(provider.UnknownOutcome))
-	b.cloud.next("find", fault{}, failsWith(provider.NotFound))
+	b.cloud.next("order", failsWith(provider.RateLimited), failsAfter(provider.UnknownOutcome)) // the first was clearly not taken
+	b.cloud.next("find", fault{}, fault{}, failsWith(provider.NotFound))
 	b.service.Meter = counted
 	runID := b.start(b.offer("k"))
 	b.driveToStatus(runID, model.Installed)

@@ -28,7 +28,7 @@ func newMeters(registry prometheus.Registerer) (*meters, error) {
 			Name: "compute_order_intents_total", Help: "Orders that were meant: one for each bootstrap of an offer.",
 		}),
 		orders: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "compute_orders_sent_total", Help: "Orders sent to providers, repeats of one whose answer was lost included.",
+			Name: "compute_orders_sent_total", Help: "Orders sent to providers and not clearly refused, repeats of one whose answer was lost included.",
 		}),
 		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "compute_bootstrap_state_seconds", Help: "Time that bootstraps were in a state before they left it.",
