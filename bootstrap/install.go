@@ -57,8 +57,12 @@ func (r *Reconciler) installed(ctx context.Context, w *work) (outcome, error) {
 			return out, err
 		}
 	}
-	// Nothing is to be done until then: the join itself ends the run.
-	return wait(max(w.TokenExpiresAt.Sub(w.Now)-r.tokenMargin(), r.Timing.Poll), "waiting for the agent to join"), nil
+	// Nothing is to be done until the token is to be replaced: the join itself ends the run.
+	until := w.TokenExpiresAt.Add(-r.tokenMargin())
+	if w.tokenOutlives() {
+		until = w.DeadlineAt.Time
+	}
+	return wait(max(until.Sub(w.Now), r.Timing.Poll), "waiting for the agent to join"), nil
 }
 
 const defaultTokenTTL = 15 * time.Minute
@@ -82,10 +86,13 @@ func (w *work) delivered() bool {
 	return w.DeliveredAt != nil && w.InstallRef != nil && w.TokenExpiresAt != nil
 }
 
-// needsToken reports whether the machine has no agent with a token that lives for a while.
+// needsToken reports whether the machine has no agent with a token that lives for a while, or for as long as the run waits for it.
 func (w *work) needsToken(margin time.Duration) bool {
-	return !w.delivered() || w.TokenExpiresAt.Sub(w.Now) < margin
+	return !w.delivered() || w.TokenExpiresAt.Sub(w.Now) < margin && !w.tokenOutlives()
 }
+
+// tokenOutlives reports whether the token lives until the time of the run's state is up.
+func (w *work) tokenOutlives() bool { return !w.TokenExpiresAt.Before(w.DeadlineAt.Time) }
 
 // deliver mints a token and installs the agent with it. When that is not done, the outcome says what came of it.
 func (r *Reconciler) deliver(ctx context.Context, w *work, b provider.Bootstrapper) (out outcome, done bool, err error) {

@@ -70,3 +70,20 @@ func TestInstallLongerThanTheTokenLives(t *testing.T) {
 	}
 	b.mustJoin(runID)
 }
+
+// A token that lives as long as the run may wait is not replaced: most drivers would install the machine anew, which its time is too short for.
+func TestLastTokenOfARun(t *testing.T) {
+	t.Parallel()
+	b := setup(t, model.ClaimToken)
+	runID := b.start(b.offer("k"))
+	b.driveToStatus(runID, model.Installed)
+	b.exec(`UPDATE bootstraps SET token_expires_at = token_expires_at - interval '14 minutes 30 s', deadline_at = deadline_at - interval '14 minutes 30 s'
+		WHERE id = ?`, runID)
+	if next := b.step(runID); next.After < 20*time.Second {
+		t.Errorf("looks again after %s", next.After)
+	}
+	equal(t, "installs", len(b.cloud.installs), 1)
+	b.exec("UPDATE bootstraps SET deadline_at = now() + interval '10 minutes' WHERE id = ?", runID)
+	b.step(runID)
+	equal(t, "installs", len(b.cloud.installs), 2)
+}
