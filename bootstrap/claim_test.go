@@ -337,7 +337,7 @@ func TestResolveClaimLooksAtTheMachine(t *testing.T) {
 	in := model.ResolveClaimInput{TenantID: tenant, BootstrapID: runID, MachineID: &machine}
 	r := b.row(runID)
 	b.exec("UPDATE bootstraps SET wait_reason = ? WHERE id = ?", model.ClaimUncertain, runID)
-	wantCode(t, b.service.mayBeOf(b.ctx, r, &machine), problem.InvalidState)
+	wantCode(t, b.service.mayBeOf(b.ctx, r, machine), problem.InvalidState)
 	_, err := b.service.ResolveClaim(b.ctx, in)
 	wantCode(t, err, problem.InvalidInput)
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"better/compute/internal/problem"
 	"better/compute/model"
 	"better/compute/provider"
 )
@@ -42,6 +43,9 @@ func (r *Reconciler) uninstall(ctx context.Context, w *work) (outcome, error) {
 	if err != nil {
 		return outcome{}, err
 	}
+	if same, err := r.same(ctx, w); !same || err != nil {
+		return cleaned(model.CleanupKept), err
+	}
 	_, err = call(ctx, r.Timing.Call, func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, b.Uninstall(ctx, *w.MachineID)
 	})
@@ -66,17 +70,13 @@ func (r *Reconciler) giveBack(ctx context.Context, w *work) (outcome, error) {
 	if err != nil {
 		return r.cleanupFailure(ctx, w, err)
 	}
-	machineID := deref(w.MachineID)
-	if claim != nil && claim.MachineID != "" {
-		machineID = claim.MachineID
-	}
 	switch {
 	case claim != nil && claim.State == provider.ClaimFailed:
 		return cleaned(model.CleanupReleased), nil
 	case claim == nil && w.moved():
 		return r.nothingFound(w), nil // a machine of that id is not there either, and may be in the account's former project
-	case machineID != "":
-		return r.releaseMachine(ctx, w, orderer, machineID)
+	case w.brought(claim) != "":
+		return r.releaseMachine(ctx, w, orderer, claim)
 	case claim != nil:
 		out := r.cleanupRetry(w, provider.Errorf(provider.Conflict, "The machine is not delivered yet."))
 		out.pause.reason = "" // it is certain now that there is one
@@ -86,11 +86,22 @@ func (r *Reconciler) giveBack(ctx context.Context, w *work) (outcome, error) {
 	}
 }
 
-func (r *Reconciler) releaseMachine(ctx context.Context, w *work, o provider.Orderer, machineID string) (outcome, error) {
+// brought is the machine that the order brought: the provider's word counts more than the row's, which may be a person's.
+func (w *work) brought(claim *provider.Claim) string {
+	if claim != nil && claim.MachineID != "" {
+		return claim.MachineID
+	}
+	return deref(w.MachineID)
+}
+
+func (r *Reconciler) releaseMachine(ctx context.Context, w *work, o provider.Orderer, claim *provider.Claim) (outcome, error) {
+	machineID := w.brought(claim)
 	holder, err := r.takeBack(ctx, w, machineID)
 	switch {
 	case err != nil:
 		return outcome{}, err
+	case holder != heldByUs && claim == nil && deref(w.ClaimResolution) == resolvedMachine:
+		return r.misnamed(provider.Errorf(provider.Conflict, "Another bootstrap or host has the machine that was named.")), nil
 	case holder == heldByHost:
 		return cleaned(model.CleanupKept), nil
 	case holder == heldByRun:
@@ -114,13 +125,17 @@ func (r *Reconciler) releaseMachine(ctx context.Context, w *work, o provider.Ord
 	case err == nil, classed(err).Class == provider.NotFound:
 		return r.gone(ctx, w, o)
 	case classed(err).Class == provider.IdentityChanged && deref(w.ClaimResolution) == resolvedMachine:
-		// A person named a machine that the order did not bring: what it did bring is as unknown as before.
-		out := r.blocked(classed(err))
-		out.pause.reason = model.ClaimUncertain
-		return out, nil
+		return r.misnamed(classed(err)), nil
 	default:
 		return r.cleanupFailure(ctx, w, err)
 	}
+}
+
+// misnamed asks again: a person named a machine that the order did not bring, and what it did bring is as unknown as before.
+func (r *Reconciler) misnamed(e *provider.Error) outcome {
+	out := r.blocked(e)
+	out.pause.reason = model.ClaimUncertain
+	return out
 }
 
 // gone believes a release only when the provider does not show the machine any more: that there is none of an id is no news where the
@@ -193,6 +208,9 @@ func (r *Reconciler) nothingFound(w *work) outcome {
 func (r *Reconciler) cleanupFailure(ctx context.Context, w *work, err error) (outcome, error) {
 	if cause := context.Cause(ctx); cause != nil {
 		return outcome{}, cause
+	}
+	if problem.Is(err, problem.Unavailable) {
+		return outcome{}, err // our database, not the provider
 	}
 	e := classed(err)
 	switch {

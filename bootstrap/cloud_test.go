@@ -20,7 +20,8 @@ type cloud struct {
 	machines map[string]*cloudMachine // by operation
 	boxes    []string                 // machines that no operation ordered
 	sold     model.Availability
-	orders   int // machines that were really made
+	place    string // where the account's names of machines lead to
+	orders   int    // machines that were really made
 	released int
 	installs []provider.Payload
 	calls    []string
@@ -146,7 +147,11 @@ func (c *client) Offers(ctx context.Context) ([]*model.Offer, error) {
 	return []*model.Offer{offer}, c.do(ctx, "offers", func() {})
 }
 
-func (c *client) MachineKey(machineID string) (string, error) { return "scripted:" + machineID, nil }
+func (c *client) MachineKey(machineID string) (string, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return "scripted:" + c.place + machineID, nil
+}
 
 func (c *client) claim(op string) *provider.Claim {
 	m := c.machines[op]

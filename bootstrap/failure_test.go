@@ -1,6 +1,7 @@
 package bootstrap
 
 import (
+	"context"
 	"strings"
 	"testing"
 	"time"
@@ -266,5 +267,37 @@ func TestMachineTakenByARunThatEnds(t *testing.T) {
 	r := b.driveToEnd(orderer)
 	equal(t, "reason", r.Failure.Reason, model.MachineInUse)
 	equal(t, "cleanup", r.Cleanup, model.CleanupReleased)
+	equal(t, "leaked", b.cloud.leaked(nil), 0)
+}
+
+// shut is a cloud whose account stops being one that it opens.
+type shut struct {
+	*cloud
+	refuses bool
+}
+
+func (s *shut) Open(ctx context.Context, a provider.Account) (provider.Client, error) {
+	if s.refuses {
+		return nil, provider.Errorf(provider.InvalidConfig, "scripted")
+	}
+	return s.cloud.Open(ctx, a)
+}
+
+// A machine is to be given back through an account that cannot be opened: that waits for a person, and goes on when one has acted.
+func TestCleanupOfAnAccountThatDoesNotOpen(t *testing.T) {
+	t.Parallel()
+	driver := &shut{cloud: newCloud(model.ClaimToken)}
+	b := setupWith(t, driver, "{}")
+	b.cloud = driver.cloud
+	runID := b.start(b.offer("k"))
+	b.driveToStatus(runID, model.Preparing)
+	b.cancel(runID)
+	b.driveToStatus(runID, model.Failed)
+	driver.refuses = true
+	b.exec("UPDATE provider_accounts SET version = version + 1 WHERE id = ?", b.account)
+	equal(t, "cleanup", b.driveToEnd(runID).Cleanup, model.CleanupBlocked)
+	driver.refuses = false
+	b.exec("UPDATE provider_accounts SET version = version + 1 WHERE id = ?", b.account)
+	b.driveTo(runID, "the release", func(r *run) bool { return r.Cleanup == model.CleanupReleased })
 	equal(t, "leaked", b.cloud.leaked(nil), 0)
 }

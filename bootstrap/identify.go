@@ -128,6 +128,20 @@ func (r *Reconciler) reserve(ctx context.Context, w *work, key, step string) (go
 	return got, err
 }
 
+// same reports whether the machine's id names the machine that the run reserved: an account that was updated may know another one by it, which may be
+// somebody's host. What has no key is left to the provider's answer.
+func (r *Reconciler) same(ctx context.Context, w *work) (bool, error) {
+	b, err := w.bootstrapper()
+	if err != nil {
+		return false, err
+	}
+	key, err := b.MachineKey(*w.MachineID)
+	if err != nil {
+		return true, nil //nolint:nilerr // such an id names no machine
+	}
+	return reservedBy(ctx, r.DB.DB, key, w.ID)
+}
+
 // differs reports whether two identities contradict each other. What one of them does not know proves nothing.
 func differs(a, b machine) bool {
 	contradict := func(x, y string) bool { return x != "" && y != "" && x != y }

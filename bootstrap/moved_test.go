@@ -146,3 +146,29 @@ func TestTenantWithManyStepsLeavesRoomForOthers(t *testing.T) {
 	free()
 	b.driveToStatus(runID, model.Identifying)
 }
+
+// An account that was updated may know another machine by the name. That one, which may be a host, is left alone.
+func TestMachineThatIsAnotherByNow(t *testing.T) {
+	t.Parallel()
+	for _, state := range []model.BootstrapStatus{model.Preparing, model.Installing, model.Installed, model.Failed} {
+		t.Run(string(state), func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, model.ClaimToken)
+			runID := b.start(b.machine("box", "k"))
+			if state == model.Failed {
+				b.driveToStatus(runID, model.Installed)
+				b.cancel(runID)
+			}
+			b.driveToStatus(runID, state)
+			b.cloud.change(func() { b.cloud.place = "elsewhere/" })
+			b.exec("UPDATE provider_accounts SET version = version + 1 WHERE id = ?", b.account)
+			calls := len(b.cloud.calls)
+			r := b.driveToEnd(runID)
+			if state != model.Failed {
+				equal(t, "reason", r.Failure.Reason, model.IdentityMismatch)
+			}
+			equal(t, "cleanup", r.Cleanup, model.CleanupKept)
+			equal(t, "calls", b.cloud.calls[calls:], []string{})
+		})
+	}
+}

@@ -185,7 +185,7 @@ func (r *Reconciler) decide(ctx context.Context, w *work) (out outcome, err erro
 		}
 	}
 	if unknown != nil {
-		return r.failedCall(ctx, w, unknown)
+		return r.notOpened(ctx, w, unknown)
 	}
 	release, err := r.steps.Try(slots.Key{Level: perAccount, Name: w.AccountID}, slots.Key{Level: perTenant, Name: w.TenantID})
 	if err != nil { // another step has to end first
@@ -194,13 +194,28 @@ func (r *Reconciler) decide(ctx context.Context, w *work) (out outcome, err erro
 	defer release()
 	w.client, err = r.Accounts.Open(ctx, w.account)
 	if err != nil {
-		return r.failedCall(ctx, w, err)
+		return r.notOpened(ctx, w, err)
 	}
 	return r.step(ctx, w)
 }
 
+// notOpened says what it means for the run that its account has no client.
+func (r *Reconciler) notOpened(ctx context.Context, w *work, err error) (outcome, error) {
+	if w.Status == model.Failed {
+		return r.cleanupFailure(ctx, w, err)
+	}
+	return r.failedCall(ctx, w, err)
+}
+
 // step is the table of states.
 func (r *Reconciler) step(ctx context.Context, w *work) (outcome, error) {
+	switch w.Status {
+	case model.Preparing, model.Installing, model.Installed:
+		if same, err := r.same(ctx, w); !same || err != nil {
+			return fail(model.IdentityMismatch, "The account's config names another machine by this id than it did.", nil), err
+		}
+	default:
+	}
 	switch w.Status {
 	case model.Claiming:
 		return r.claiming(ctx, w)

@@ -18,9 +18,9 @@ const (
 
 // ResolveClaim says what became of an order whose outcome is unknown: it brought this machine, or nothing and may be sent again.
 // For a run that failed meanwhile it is the word that the cleanup waits for. It needs compute:providers:manage on the run's
-// account. INVALID_INPUT (also for a machine that the account does not list or another order brought), UNAUTHENTICATED, FORBIDDEN, NOT_FOUND, the errors of the
-// account's machines when the provider cannot be asked about the one that is named, or INVALID_STATE unless the run waits with CLAIM_UNCERTAIN. Not
-// idempotent: once it is said, a repeat is INVALID_STATE.
+// account. INVALID_INPUT (also for a machine that the account does not list or another order brought), UNAUTHENTICATED, FORBIDDEN, NOT_FOUND, CONFLICT for a
+// machine that another run or a host has, whoever's it is, the errors of the account's machines when the provider cannot be asked about the one
+// that is named, or INVALID_STATE unless the run waits with CLAIM_UNCERTAIN. Not idempotent: once it is said, a repeat is INVALID_STATE.
 func (s *Service) ResolveClaim(ctx context.Context, in model.ResolveClaimInput) (*model.ResolveClaimPayload, error) {
 	if _, err := s.Authz.Authenticated(ctx); err != nil {
 		return nil, err
@@ -34,12 +34,13 @@ func (s *Service) ResolveClaim(ctx context.Context, in model.ResolveClaimInput) 
 	if err != nil {
 		return nil, err
 	}
-	if err := s.mayBeOf(ctx, r, in.MachineID); err != nil {
+	named, err := s.named(ctx, r, in.MachineID)
+	if err != nil {
 		return nil, err
 	}
 	var after *run
 	err = s.Authz.Holding(ctx, needs(r.TenantID, r.AccountID), func(ctx context.Context, tx bun.Tx) (err error) {
-		after, err = s.resolveIn(ctx, tx, in)
+		after, err = s.resolveIn(ctx, tx, in, named)
 		return err
 	})
 	if err != nil {
@@ -49,7 +50,7 @@ func (s *Service) ResolveClaim(ctx context.Context, in model.ResolveClaimInput) 
 	return &model.ResolveClaimPayload{Bootstrap: &after.Bootstrap}, nil
 }
 
-func (s *Service) resolveIn(ctx context.Context, tx bun.Tx, in model.ResolveClaimInput) (*run, error) {
+func (s *Service) resolveIn(ctx context.Context, tx bun.Tx, in model.ResolveClaimInput, named namedMachine) (*run, error) {
 	r, err := lock(ctx, tx, in.TenantID, in.BootstrapID)
 	if err != nil {
 		return nil, err
@@ -66,6 +67,9 @@ func (s *Service) resolveIn(ctx context.Context, tx bun.Tx, in model.ResolveClai
 	if err != nil {
 		return nil, err
 	}
+	if err := named.reserveIn(ctx, tx, r); err != nil {
+		return nil, err
+	}
 	if err := s.queue.wake(ctx, tx, r.ID); err != nil {
 		return nil, err
 	}
@@ -73,12 +77,44 @@ func (s *Service) resolveIn(ctx context.Context, tx bun.Tx, in model.ResolveClai
 	return r, record(ctx, tx, resolveAction, audit.Allowed, r)
 }
 
+// namedMachine is how reservations know the machine that a person names; its key is empty for none, and for one that cannot be reserved.
+type namedMachine struct {
+	key       string
+	contested bool
+}
+
+// named is the machine that a person names, if the order may have brought it.
+func (s *Service) named(ctx context.Context, r *run, machineID *string) (n namedMachine, err error) {
+	if machineID == nil {
+		return n, nil
+	}
+	if err := s.mayBeOf(ctx, r, *machineID); err != nil {
+		return n, err
+	}
+	keys, err := s.keysOf(ctx, &r.Bootstrap, []*model.Machine{{ID: *machineID}})
+	if err != nil {
+		return n, err
+	}
+	n.key = keys[*machineID]
+	n.contested, err = s.contested(ctx, n.key, r.TenantID)
+	return n, err
+}
+
+// reserveIn makes the machine the run's, so that no two orders are said to have brought it, and gives back one that was named by mistake before.
+func (n namedMachine) reserveIn(ctx context.Context, tx bun.IDB, r *run) error {
+	if err := unreserve(ctx, tx, r.ID); err != nil || n.key == "" {
+		return err
+	}
+	got, err := reserve(ctx, tx, n.key, r.ID)
+	if err == nil && !got && !n.contested {
+		return machineInUse(*r.MachineID)
+	}
+	return err
+}
+
 // mayBeOf refuses a machine that the order cannot have brought: one that the account does not list, or that another order brought, since
 // whoever sent that one waits for it. INVALID_STATE, too, for a run that is just about to wait for the word: nobody has looked at the machine then.
-func (s *Service) mayBeOf(ctx context.Context, r *run, machineID *string) error {
-	if machineID == nil {
-		return nil
-	}
+func (s *Service) mayBeOf(ctx context.Context, r *run, machineID string) error {
 	if err := r.resolvable(); err != nil {
 		return err
 	}
@@ -87,11 +123,11 @@ func (s *Service) mayBeOf(ctx context.Context, r *run, machineID *string) error 
 		return err
 	}
 	var check checklist
-	order := there.orders[*machineID]
+	order := there.orders[machineID]
 	switch {
 	case order != "" && order != r.OperationID:
 		check.issues.Add("machineId", "must be what this order brought; this machine carries the operation id of another")
-	case order == "" && there.machines != nil && !there.lists(*machineID):
+	case order == "" && there.machines != nil && !there.lists(machineID):
 		check.issues.Add("machineId", "must be one of the account's machines")
 	}
 	return check.err()
@@ -111,11 +147,13 @@ func (r *run) uncertain() bool {
 	return r.WaitReason != nil && *r.WaitReason == model.ClaimUncertain
 }
 
-// resolution is what the person's word writes. The time for claiming starts anew.
+// resolution is what the person's word writes. The time for claiming starts anew. A machine counts as ordered, also where this run sent no order.
 func (s *Service) resolution(ctx context.Context, tx bun.IDB, r *run, in model.ResolveClaimInput) (fields, error) {
 	set := fields{"wait_reason": nil, "step": "", "attempt": 0, "lease_until": nil, "updated_at": now}
 	if in.MachineID != nil {
-		set = set.with(fields{"claim_resolution": resolvedMachine, "machine_id": *in.MachineID})
+		set = set.with(fields{
+			"claim_resolution": resolvedMachine, "machine_id": *in.MachineID, "order_attempt_at": bun.Safe("coalesce(order_attempt_at, now())"),
+		})
 	} else {
 		set = set.with(fields{"claim_resolution": resolvedNothing, "machine_id": nil, "order_attempt_at": nil, "order_ref": nil})
 	}

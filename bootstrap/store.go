@@ -205,6 +205,12 @@ func yields(ctx context.Context, idb bun.IDB, key, tenantID string, unproved tim
 	return free, failed("reading whose a machine is", err)
 }
 
+// reservedBy reports whether the machine is the run's.
+func reservedBy(ctx context.Context, idb bun.IDB, key, runID string) (is bool, err error) {
+	err = idb.NewRaw("SELECT EXISTS (SELECT FROM machine_reservations WHERE machine_key = ? AND bootstrap_id = ?)", key, runID).Scan(ctx, &is)
+	return is, failed("reading whose a machine is", err)
+}
+
 // holder is who has a machine.
 type holder int
 

@@ -3546,7 +3546,8 @@ extend type Mutation {
   """
   Says what became of an order whose outcome is unknown. Needs compute:providers:manage on the account. NOT_FOUND when there is no
   such bootstrap, INVALID_STATE unless it waits with CLAIM_UNCERTAIN, as the cleanup of one that failed may too. A machine is looked up at the
-  provider, so its errors come too: INVALID_INPUT when the account does not list it or it carries another order's operation id.
+  provider, so its errors come too: INVALID_INPUT when the account does not list it or it carries another order's operation id. CONFLICT
+  when another bootstrap or a host has it.
   """
   resolveClaim(
     "What became of the order."
