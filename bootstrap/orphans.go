@@ -86,15 +86,15 @@ func (s *Service) ReleaseMachine(ctx context.Context, in model.ReleaseMachineInp
 		check.issues.Add("machineId", "must be the orphan's machine")
 		return nil, check.err()
 	}
-	at, key, err := s.orphanNow(ctx, found)
+	// Whether somebody owns the machine does not stop at the tenants that the caller sees.
+	all := postgres.WithScope(ctx, postgres.AllTenants())
+	at, keys, err := s.orphanNow(all, found)
 	if err != nil {
 		return nil, err
 	}
-	// Whether somebody owns the machine does not stop at the tenants that the caller sees.
-	all := postgres.WithScope(ctx, postgres.AllTenants())
 	var after *orphan
 	err = s.Authz.Holding(all, needs(found.TenantID, found.AccountID), func(ctx context.Context, tx bun.Tx) (err error) {
-		after, err = s.askRelease(ctx, tx, at, found.ID, key, actor.Subject)
+		after, err = s.askRelease(ctx, tx, at, found.ID, keys, actor.Subject)
 		return err
 	})
 	if err != nil {
@@ -124,29 +124,43 @@ func (s *Service) findOrphan(ctx context.Context, tenantID, orphanID string) (*o
 
 func noOrphan() error { return problem.New(problem.NotFound, "There is no such orphan.") }
 
-// orphanNow gives what the orphan's account is now, and names the machine as reservations do; empty for one that cannot be reserved.
-func (s *Service) orphanNow(ctx context.Context, o *orphan) (at sweptAt, key string, err error) {
+// orphanNow gives what the orphan's account is now, and the machine's keys.
+func (s *Service) orphanNow(ctx context.Context, o *orphan) (at sweptAt, keys []string, err error) {
 	at.AccountID = o.AccountID
 	account, err := s.Accounts.Account(ctx, s.DB.DB, o.TenantID, o.AccountID)
 	if err != nil {
-		return at, "", err
+		return at, nil, err
 	}
 	at.Stamp, err = s.Accounts.Stamp(ctx, s.DB.DB, account)
 	if _, unknown := asProviderError(err); unknown {
-		return at, "", provider.Problem(account.Provider, err)
+		return at, nil, provider.Problem(account.Provider, err)
 	}
 	if err != nil {
-		return at, "", err
+		return at, nil, err
 	}
 	client, err := s.Accounts.Open(ctx, account)
 	if err != nil {
-		return at, "", provider.Problem(account.Provider, err)
+		return at, nil, provider.Problem(account.Provider, err)
 	}
-	return at, keyOf(client, o.MachineID), nil
+	keys, err = orphanKeys(ctx, s.DB.DB, client, o)
+	return at, keys, err
+}
+
+// orphanKeys name the orphan's machine as reservations do: by the account's name for it, and by what it said of itself to the run that ordered
+// it. One that cannot be reserved has none.
+func orphanKeys(ctx context.Context, idb bun.IDB, c provider.Client, o *orphan) (keys []string, err error) {
+	if key := keyOf(c, o.MachineID); key != "" {
+		keys = append(keys, key)
+	}
+	known, err := identityOf(ctx, idb, o)
+	if known != nil {
+		keys = append(keys, identityKeys(*known)...)
+	}
+	return keys, err
 }
 
 // askRelease writes the person's word down, unless the machine has an owner by now.
-func (s *Service) askRelease(ctx context.Context, tx bun.Tx, at sweptAt, orphanID, key, subject string) (*orphan, error) {
+func (s *Service) askRelease(ctx context.Context, tx bun.Tx, at sweptAt, orphanID string, keys []string, subject string) (*orphan, error) {
 	o, err := lockOrphan(ctx, tx, orphanID)
 	if err != nil {
 		return nil, err
@@ -167,7 +181,7 @@ func (s *Service) askRelease(ctx context.Context, tx bun.Tx, at sweptAt, orphanI
 	}
 	free, err := s.unowned(ctx, tx, at, []claimedMachine{{OwnedMachine: provider.OwnedMachine{
 		OperationID: deref(o.OperationID), MachineID: o.MachineID,
-	}, Key: key}})
+	}}}) // whether somebody has reserved it shows when it is reserved
 	if _, unknown := asProviderError(err); unknown {
 		return nil, problem.New(problem.Unavailable, "%s", messageOf(err)).Because(err)
 	}
@@ -177,7 +191,7 @@ func (s *Service) askRelease(ctx context.Context, tx bun.Tx, at sweptAt, orphanI
 	if len(free) == 0 {
 		return nil, owned()
 	}
-	if key != "" {
+	for _, key := range keys {
 		got, err := reserveForOrphan(ctx, tx, key, o.ID)
 		if err != nil {
 			return nil, err

@@ -120,6 +120,39 @@ func TestSweepFindsMachinesThatNobodyOwns(t *testing.T) {
 	equal(t, "orphans after it was taken", b.orphans(), []string{})
 }
 
+// A machine that was ordered, and is a host by another name by now, is no orphan; one that is to be given back becomes no host by any name.
+func TestOrphanByAnotherName(t *testing.T) {
+	t.Parallel()
+	b := setup(t, model.ClaimToken)
+	b.cloud.identity.OSMachineID, b.cloud.boxes = "one-and-the-same", []string{"alias", "other-alias"}
+	ordered := b.start(b.offer("k1"))
+	b.driveToStatus(ordered, model.Installed)
+	b.joinAs(ordered, *b.row(ordered).MachineID)
+	b.exec("UPDATE hosts SET removed_at = now() - interval '1 day'")
+	b.exec("DELETE FROM machine_reservations")
+	b.sweepNow()
+	asked := b.orphan()
+
+	alias := b.start(b.machine("alias", "k2"))
+	b.driveToStatus(alias, model.Installed)
+	_, err := b.service.ReleaseMachine(b.ctx, release(asked))
+	wantCode(t, err, problem.InvalidState)
+	b.joinAs(alias, "alias")
+	b.sweepNow()
+	equal(t, "orphans of a machine that is a host", b.orphans(), []string{})
+
+	b.exec("UPDATE hosts SET removed_at = now() - interval '1 day'")
+	b.exec("DELETE FROM machine_reservations")
+	b.sweepNow()
+	if _, err := b.service.ReleaseMachine(b.ctx, release(b.orphan())); err != nil {
+		t.Fatal(err)
+	}
+	late := b.start(b.machine("other-alias", "k3"))
+	equal(t, "reason", b.driveToEnd(late).Failure.Reason, model.MachineInUse)
+	b.giveBack()
+	equal(t, "released", b.cloud.released, 1)
+}
+
 // joinAs is join with the machine's id in the host.
 func (b *bench) joinAs(runID, machineID string) {
 	b.t.Helper()
