@@ -257,15 +257,21 @@ func TestReleaseRetriesWithoutEnd(t *testing.T) {
 
 func TestUninstallIsBestEffort(t *testing.T) {
 	t.Parallel()
-	b := setup(t, model.ClaimToken)
-	runID := b.start(b.machine("box", "k"))
-	b.driveToStatus(runID, model.Installed)
-	for range 20 {
-		b.cloud.next("uninstall", failsWith(provider.SSHUnreachable))
+	for class, attempts := range map[provider.Class]int{
+		provider.SSHUnreachable: uninstallAttempts, provider.SecretUnresolved: uninstallAttempts,
+		provider.Auth:     1, // after which the account is not asked any more
+		provider.NotFound: 1, provider.Fatal: 1,
+	} {
+		b := setup(t, model.ClaimToken)
+		runID := b.start(b.machine("box", "k"))
+		b.driveToStatus(runID, model.Installed)
+		for range 20 {
+			b.cloud.next("uninstall", failsWith(class))
+		}
+		b.cancel(runID)
+		equal(t, "cleanup after "+string(class), b.driveToEnd(runID).Cleanup, model.CleanupKept)
+		equal(t, "attempts after "+string(class), b.cloud.count("uninstall"), attempts)
 	}
-	b.cancel(runID)
-	equal(t, "cleanup", b.driveToEnd(runID).Cleanup, model.CleanupKept)
-	equal(t, "attempts", b.cloud.count("uninstall"), uninstallAttempts)
 }
 
 // Two deployments that share a project, or one whose database was made anew, are told the same key by the same caller.

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	"better/compute/internal/problem"
 	"better/compute/model"
 	"better/compute/provider"
 )
@@ -19,7 +18,7 @@ func (r *Reconciler) cleaning(ctx context.Context, w *work) (outcome, error) {
 	case w.OfferID == nil:
 		return r.uninstall(ctx, w)
 	case !w.ordered() && w.MachineID == nil:
-		return cleaned(model.CleanupReleased), nil // a person said that nothing was ordered
+		return r.nothingOrdered(ctx, w)
 	case r.keptFor(w) > 0:
 		return wait(r.keptFor(w), "keeping the machine for a retry"), nil
 	case w.Cleanup == model.CleanupPending:
@@ -50,13 +49,44 @@ func (r *Reconciler) uninstall(ctx context.Context, w *work) (outcome, error) {
 		return struct{}{}, b.Uninstall(ctx, *w.MachineID)
 	})
 	r.fault("cleaning.uninstalled")
-	if cause := context.Cause(ctx); cause != nil {
-		return outcome{}, cause
+	if err == nil {
+		return cleaned(model.CleanupKept), nil
 	}
-	if err == nil || !classed(err).Class.Retryable() || w.Attempt+1 >= uninstallAttempts {
+	return r.notUninstalled(ctx, w, err)
+}
+
+// notUninstalled tries a few times more, while the error may pass.
+func (r *Reconciler) notUninstalled(ctx context.Context, w *work, err error) (outcome, error) {
+	if ours := notTheirs(ctx, err); ours != nil {
+		return outcome{}, ours
+	}
+	if !curable(classed(err).Class) || w.Attempt+1 >= uninstallAttempts {
 		return cleaned(model.CleanupKept), nil
 	}
 	return r.cleanupRetry(w, err), nil
+}
+
+// curable reports whether an error may pass: by itself, or because somebody writes the secret anew.
+func curable(c provider.Class) bool {
+	return c.Retryable() || c == provider.SecretUnresolved || c == provider.Auth || c == provider.Forbidden
+}
+
+// nothingOrdered ends the cleanup on a person's word that there is nothing to give back, unless the provider shows that there is.
+func (r *Reconciler) nothingOrdered(ctx context.Context, w *work) (outcome, error) {
+	orderer, ok := w.client.(provider.Orderer)
+	if !ok || !w.sent() {
+		return cleaned(model.CleanupReleased), nil
+	}
+	claim, err := r.look(ctx, w, orderer)
+	switch {
+	case err != nil && (context.Cause(ctx) != nil || classed(err).Class.Retryable()):
+		return r.cleanupFailure(ctx, w, err)
+	case err != nil, claim == nil, claim.State == provider.ClaimFailed:
+		return cleaned(model.CleanupReleased), nil // an account that cannot be asked any more must not hold the word up
+	case claim.MachineID == "":
+		return r.cleanupRetry(w, provider.Errorf(provider.Conflict, "The machine is not delivered yet.")), nil
+	}
+	return r.releaseMachine(ctx, w, orderer, claim)
 }
 
 // giveBack releases what carries the operation id. It goes on until the provider has said that there is nothing any more.
@@ -206,11 +236,8 @@ func (r *Reconciler) nothingFound(w *work) outcome {
 
 // cleanupFailure tries again later, without end; what cannot pass by itself is blocked until a person acts.
 func (r *Reconciler) cleanupFailure(ctx context.Context, w *work, err error) (outcome, error) {
-	if cause := context.Cause(ctx); cause != nil {
-		return outcome{}, cause
-	}
-	if problem.Is(err, problem.Unavailable) {
-		return outcome{}, err // our database, not the provider
+	if ours := notTheirs(ctx, err); ours != nil {
+		return outcome{}, ours
 	}
 	e := classed(err)
 	switch {

@@ -44,14 +44,22 @@ var reasons = map[provider.Class]model.FailureReason{
 	provider.Fatal:            model.InternalFailure,
 }
 
-// failedCall says what a failed provider call means for the run. A call that failed because the worker is stopped or has
-// lost the lease means nothing.
-func (r *Reconciler) failedCall(ctx context.Context, w *work, err error) (outcome, error) {
+// notTheirs is the error of a call that means nothing for the run, as it was not the provider's: the worker is stopped or has lost the lease, or the
+// database is away.
+func notTheirs(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); cause != nil {
-		return outcome{}, cause
+		return cause
 	}
 	if problem.Is(err, problem.Unavailable) {
-		return outcome{}, err // our database, not the provider
+		return err
+	}
+	return nil
+}
+
+// failedCall says what a failed provider call means for the run.
+func (r *Reconciler) failedCall(ctx context.Context, w *work, err error) (outcome, error) {
+	if ours := notTheirs(ctx, err); ours != nil {
+		return outcome{}, ours
 	}
 	e := classed(err)
 	switch e.Class {
@@ -90,7 +98,7 @@ func (r *Reconciler) refused(message string) outcome {
 }
 
 func (r *Reconciler) rateLimited(w *work, e *provider.Error) outcome {
-	d := min(e.RetryAfter, maxRetryAfter)
+	d := r.asked(e)
 	if d <= 0 {
 		d = jitter(r.Timing.Retry, r.Timing.RetryMax)
 	}
@@ -99,10 +107,19 @@ func (r *Reconciler) rateLimited(w *work, e *provider.Error) outcome {
 
 // retry waits longer from attempt to attempt, by a random time, so that runs that failed together do not come back together.
 func (r *Reconciler) retry(w *work, e *provider.Error) outcome {
-	d := max(min(e.RetryAfter, maxRetryAfter), backoff(r.Timing.Retry, r.Timing.RetryMax, w.Attempt))
+	d := max(r.asked(e), backoff(r.Timing.Retry, r.Timing.RetryMax, w.Attempt))
 	return outcome{kind: waits, pause: pause{
 		d: d, step: w.Step, reason: waitReason(e.Class), err: printable(e.Message, maxMessage), failed: true,
 	}}
+}
+
+// asked is how long the provider asked to wait, and a random time longer, since it asked all runs of the account; zero where it did not.
+func (r *Reconciler) asked(e *provider.Error) time.Duration {
+	d := min(e.RetryAfter, maxRetryAfter)
+	if d <= 0 {
+		return 0
+	}
+	return jitter(d, min(d, r.Timing.RetryMax))
 }
 
 func waitReason(c provider.Class) string { return strings.ToUpper(string(c)) }

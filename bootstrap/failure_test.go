@@ -173,7 +173,9 @@ func TestRateLimitsCostNoAttempt(t *testing.T) {
 	b.cloud.next("prepare", fault{err: told}, failsWith(provider.RateLimited))
 	runID := b.start(b.machine("box", "k"))
 	b.driveToStatus(runID, model.Preparing)
-	equal(t, "wait as told", b.step(runID).After, 90*time.Second)
+	if wait := b.step(runID).After; wait < 90*time.Second {
+		t.Errorf("comes back after %s", wait)
+	}
 	r := b.row(runID)
 	if wait := r.NextAt.Sub(r.Now); wait < 80*time.Second || r.Attempt != 0 || deref(r.WaitReason) != "RATE_LIMITED" {
 		t.Errorf("next in %s, attempt %d, waits for %s", wait, r.Attempt, deref(r.WaitReason))
@@ -300,4 +302,23 @@ func TestCleanupOfAnAccountThatDoesNotOpen(t *testing.T) {
 	b.exec("UPDATE provider_accounts SET version = version + 1 WHERE id = ?", b.account)
 	b.driveTo(runID, "the release", func(r *run) bool { return r.Cleanup == model.CleanupReleased })
 	equal(t, "leaked", b.cloud.leaked(nil), 0)
+}
+
+// Runs that were told together when to come back do not come back together, nor before.
+func TestRateLimitedTogether(t *testing.T) {
+	t.Parallel()
+	rec := &Reconciler{Deps: Deps{Timing: Timing{}.withDefaults()}}
+	told := &provider.Error{Class: provider.RateLimited, RetryAfter: time.Minute}
+	seen := map[time.Duration]bool{}
+	for range 20 {
+		for _, out := range []outcome{rec.rateLimited(&work{run: new(run)}, told), rec.retry(&work{run: new(run)}, told)} {
+			if out.pause.d < time.Minute || out.pause.d >= 90*time.Second {
+				t.Errorf("comes back after %s", out.pause.d)
+			}
+			seen[out.pause.d] = true
+		}
+	}
+	if len(seen) < 30 {
+		t.Errorf("40 waits have %d lengths", len(seen))
+	}
 }

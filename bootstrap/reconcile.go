@@ -201,10 +201,14 @@ func (r *Reconciler) decide(ctx context.Context, w *work) (out outcome, err erro
 
 // notOpened says what it means for the run that its account has no client.
 func (r *Reconciler) notOpened(ctx context.Context, w *work, err error) (outcome, error) {
-	if w.Status == model.Failed {
+	switch {
+	case w.Status != model.Failed:
+		return r.failedCall(ctx, w, err)
+	case w.OfferID == nil:
+		return r.notUninstalled(ctx, w, err)
+	default:
 		return r.cleanupFailure(ctx, w, err)
 	}
-	return r.failedCall(ctx, w, err)
 }
 
 // step is the table of states.

@@ -102,3 +102,31 @@ func TestMachineOfAPersonsWordIsGivenBack(t *testing.T) {
 	equal(t, "cleanup", b.driveToEnd(runID).Cleanup, model.CleanupReleased)
 	equal(t, "leaked", b.cloud.leaked(nil), 0)
 }
+
+// A person's word that nothing was ordered ends a cleanup, but not while the provider shows that something was.
+func TestNothingOrderedWhileItIsShown(t *testing.T) {
+	t.Parallel()
+	for name, scripted := range map[string]fault{"shown": {}, "after an error": failsWith(provider.Unavailable)} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b, runID := uncertainRun(t, true)
+			b.cancel(runID)
+			b.driveToEnd(runID)
+			b.cloud.next("find", scripted)
+			b.cloud.change(func() { b.cloud.machines[b.row(runID).OperationID].hidden = false })
+			if _, err := b.service.ResolveClaim(b.ctx, model.ResolveClaimInput{TenantID: tenant, BootstrapID: runID, NothingOrdered: new(true)}); err != nil {
+				t.Fatal(err)
+			}
+			b.driveTo(runID, "the release", func(r *run) bool { return r.Cleanup == model.CleanupReleased })
+			equal(t, "leaked", b.cloud.leaked(nil), 0)
+		})
+	}
+	b, runID := uncertainRun(t, false)
+	b.cancel(runID)
+	b.driveToEnd(runID)
+	b.cloud.next("find", failsWith(provider.Auth))
+	if _, err := b.service.ResolveClaim(b.ctx, model.ResolveClaimInput{TenantID: tenant, BootstrapID: runID, NothingOrdered: new(true)}); err != nil {
+		t.Fatal(err)
+	}
+	b.driveTo(runID, "the end of a cleanup whose account is closed", func(r *run) bool { return r.Cleanup == model.CleanupReleased })
+}
