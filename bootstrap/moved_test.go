@@ -129,7 +129,7 @@ func TestTenantWithManyStepsLeavesRoomForOthers(t *testing.T) {
 	b := setup(t, model.ClaimToken)
 	runID := b.start(b.offer("k"))
 	var free func()
-	for range stepsPerTenant {
+	for range defaultWorkers / 4 {
 		release, err := b.rec.steps.Try(slots.Key{Level: perTenant, Name: tenant})
 		if err != nil {
 			t.Fatal("the tenant has fewer steps than it may")

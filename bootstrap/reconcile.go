@@ -16,20 +16,15 @@ import (
 	"better/compute/provideraccount"
 )
 
-// How many steps of one account, and of one tenant, a replica takes at a time: what hangs holds a few workers and not all of them.
-const (
-	stepsPerAccount = 8
-	stepsPerTenant  = 16
-)
-
 // The levels of slots.
 const (
 	perAccount = "account"
 	perTenant  = "tenant"
 )
 
-func newSteps() *slots.Set {
-	return slots.New(slots.Level{Name: perAccount, PerKey: stepsPerAccount}, slots.Level{Name: perTenant, PerKey: stepsPerTenant})
+// newSteps lets one account have an eighth of a replica's workers at a time, and one tenant a quarter: what hangs holds some of them and not all.
+func newSteps(workers int) *slots.Set {
+	return slots.New(slots.Level{Name: perAccount, PerKey: max(workers/8, 1)}, slots.Level{Name: perTenant, PerKey: max(workers/4, 1)})
 }
 
 // Reconciler takes runs a step further. It is told which run to look at and reads from the row what to do. Any number of them, in any number
@@ -48,7 +43,7 @@ func NewReconciler(d Deps) *Reconciler {
 	if d.Log == nil {
 		d.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Reconciler{Deps: d, Holder: rand.Text(), steps: newSteps()}
+	return &Reconciler{Deps: d, Holder: rand.Text(), steps: newSteps(defaultWorkers)}
 }
 
 // Next says when to step a run again.

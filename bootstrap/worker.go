@@ -59,6 +59,7 @@ func NewWorker(r *Reconciler, workers int) (*Worker, error) {
 	if err != nil {
 		return nil, err
 	}
+	r.steps = newSteps(workers)
 	w := &Worker{reconciler: r, queue: q, log: r.Log, clock: &clock{own: time.Now}}
 	kinds := river.NewWorkers()
 	river.AddWorker(kinds, &driver{worker: w})
