@@ -152,6 +152,8 @@ func (r *Reconciler) releaseMachine(ctx context.Context, w *work, o provider.Ord
 	})
 	r.fault("cleaning.released")
 	switch {
+	case err != nil && classed(err).Class == provider.NotFound && claim == nil && w.Machine == nil && deref(w.ClaimResolution) == resolvedMachine:
+		return r.misnamed(classed(err)), nil
 	case err == nil, classed(err).Class == provider.NotFound:
 		return r.gone(ctx, w, o)
 	case classed(err).Class == provider.IdentityChanged && deref(w.ClaimResolution) == resolvedMachine:
@@ -211,7 +213,14 @@ func (r *Reconciler) takeBack(ctx context.Context, w *work, machineID string) (h
 			return holderOf(ctx, r.DB.DB, key)
 		}
 	}
-	return heldByUs, nil
+	if w.Machine == nil {
+		return heldByUs, nil
+	}
+	isHost, err := hostSays(ctx, r.DB.DB, w.TenantID, w.Machine.Serial)
+	if isHost {
+		return heldByHost, err
+	}
+	return heldByUs, err
 }
 
 // nothingFound believes the provider's lists once they cannot lag any more, where they are all that is known. An order that was never

@@ -39,6 +39,7 @@ func TestFailureReasons(t *testing.T) {
 		{"install", provider.InstallError, true, model.InstallFailed, model.CleanupKept},
 		{"install", provider.SSHAuth, false, model.SSHAuthFailed, model.CleanupReleased},
 		{"status", provider.InvalidConfig, true, model.InternalFailure, model.CleanupKept},
+		{"prepare", provider.Fatal, true, model.RebootFailed, model.CleanupKept},
 	} {
 		name := test.method + "/" + string(test.class) + map[bool]string{true: "/named"}[test.named]
 		t.Run(name, func(t *testing.T) {

@@ -13,7 +13,8 @@ import (
 )
 
 // installing delivers the agent with a token and watches the install. The token lives for its time after the install was last seen under way:
-// most drivers bake it into what they install, so that a new one would mean to begin again what may take longer than a token lives.
+// most drivers bake it into what they install, so that a new one would mean to begin again what may take longer than a token lives. For the same
+// reason it lives, once the agent is installed, for as long as the run waits for it.
 func (r *Reconciler) installing(ctx context.Context, w *work) (outcome, error) {
 	b, err := w.bootstrapper()
 	if err != nil {
@@ -37,7 +38,7 @@ func (r *Reconciler) installing(ctx context.Context, w *work) (outcome, error) {
 	}
 	switch status.State {
 	case provider.InstallSucceeded:
-		return advance(model.Installed, r.tokenLives()), nil
+		return advance(model.Installed, fields{"token_expires_at": fromNow(max(r.tokenTTL(), r.Timing.Installed))}), nil
 	case provider.InstallFailed:
 		message := fmt.Sprintf("Installing the agent ended with exit code %d.", status.ExitCode)
 		return fail(model.InstallFailed, message, status.Log), nil
@@ -46,7 +47,7 @@ func (r *Reconciler) installing(ctx context.Context, w *work) (outcome, error) {
 	return wait(r.poll(w), "installing the agent").with(r.tokenLives()), nil
 }
 
-// installed waits for the agent, and gives it a new token when the one that it has runs out.
+// installed waits for the agent, and gives it a new token when the one that it has was not delivered to the end, or runs out before the run's time.
 func (r *Reconciler) installed(ctx context.Context, w *work) (outcome, error) {
 	b, err := w.bootstrapper()
 	if err != nil {

@@ -244,7 +244,10 @@ func hadByAnotherName(ctx context.Context, idb bun.IDB, s sweptAt, m *unownedMac
 	err = idb.NewRaw(`SELECT EXISTS (SELECT FROM machine_reservations AS r WHERE r.machine_key = ANY (?::text[])
 			AND NOT EXISTS (SELECT FROM orphans AS o WHERE o.id = r.orphan_id AND o.account_id = ?))`,
 		pgdialect.Array(identityKeys(*m.Machine)), s.AccountID).Scan(ctx, &had)
-	return had, failed("looking whose a machine is", err)
+	if had || err != nil {
+		return had, failed("looking whose a machine is", err)
+	}
+	return hostSays(ctx, idb, m.OrderTenant, m.Machine.Serial)
 }
 
 // identityOf is who the orphan's machine said it was to the run that ordered it; nil where none read that.

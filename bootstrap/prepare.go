@@ -24,6 +24,9 @@ func (r *Reconciler) preparing(ctx context.Context, w *work) (outcome, error) {
 		return b.Prepare(ctx, *w.MachineID)
 	})
 	r.fault("preparing.prepared")
+	if e, ok := asProviderError(err); ok && e.Class == provider.Fatal && notTheirs(ctx, err) == nil {
+		return fail(model.RebootFailed, e.Message, e.Log), nil // locked, protected, in maintenance: its owner has to see to it
+	}
 	if err != nil {
 		return r.failedCall(ctx, w, err)
 	}

@@ -87,6 +87,22 @@ func TestMachineOfAnotherNameIsAskedForAgain(t *testing.T) {
 	b.driveTo(b.start(b.machine("alias", "k3")), "the machine of the mistake", func(r *run) bool { return r.Status == model.Preparing })
 }
 
+// A machine that was named and is not there any more is not known to be what the order brought.
+func TestNamedMachineThatIsGoneIsAskedForAgain(t *testing.T) {
+	t.Parallel()
+	b, runID := uncertainRun(t, true)
+	b.cloud.change(func() { b.cloud.boxes = []string{"box"} })
+	if err := b.resolve(runID, "box"); err != nil {
+		t.Fatal(err)
+	}
+	b.cloud.next("identify", failsWith(provider.NotFound))
+	b.cloud.next("release", failsWith(provider.NotFound))
+	r := b.driveToEnd(runID)
+	if r.Cleanup != model.CleanupBlocked || !r.uncertain() {
+		t.Fatalf("cleanup is %s, waits for %s", r.Cleanup, deref(r.WaitReason))
+	}
+}
+
 // What nobody here ordered, and a person calls this run's, is given back as what it ordered.
 func TestMachineOfAPersonsWordIsGivenBack(t *testing.T) {
 	t.Parallel()

@@ -234,6 +234,17 @@ func holderOf(ctx context.Context, idb bun.IDB, key string) (holder, error) {
 	return heldByRun, nil
 }
 
+// hostSays reports whether a host of the tenant that is not removed says that it has the serial number, by which alone some providers know a
+// machine. Other tenants' hosts are not asked: they could keep it from being given back.
+func hostSays(ctx context.Context, idb bun.IDB, tenantID, serial string) (says bool, err error) {
+	if serial == "" {
+		return false, nil
+	}
+	err = idb.NewRaw("SELECT EXISTS (SELECT FROM hosts WHERE tenant_id = ? AND removed_at IS NULL AND facts ->> 'serial' = ?)", tenantID, serial).
+		Scan(ctx, &says)
+	return says, failed("looking for a host", err)
+}
+
 // reserved tells which of the machines somebody has, whoever it is.
 func reserved(ctx context.Context, idb bun.IDB, keys ...string) (map[string]bool, error) {
 	taken := map[string]bool{}

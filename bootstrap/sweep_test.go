@@ -153,6 +153,33 @@ func TestOrphanByAnotherName(t *testing.T) {
 	equal(t, "released", b.cloud.released, 1)
 }
 
+// Some providers know a machine by its serial number alone. A host of the tenant that says the same one keeps it.
+func TestNoMachineOfAHostIsGivenBackByItsSerialNumber(t *testing.T) {
+	t.Parallel()
+	b := setup(t, model.ClaimToken)
+	b.facts = `{"serial": "S1", "machineId": "os1"}`
+	b.cloud.boxes = []string{"alias"}
+	b.cloud.identity = provider.Identity{Serial: "S1"}
+	b.rec.Timing.KeepFailed = time.Hour
+	removed, kept := b.start(b.offer("k1")), b.start(b.offer("k2"))
+	b.driveToStatus(removed, model.Installed)
+	b.joinAs(removed, *b.row(removed).MachineID)
+	b.exec("UPDATE hosts SET removed_at = now() - interval '1 day'")
+	b.exec("DELETE FROM machine_reservations")
+	b.cloud.next("status", failsWith(provider.InstallError))
+	b.driveToStatus(kept, model.Failed)
+
+	b.cloud.change(func() { b.cloud.identity.OSMachineID = "os1" })
+	host := b.start(b.machine("alias", "k3"))
+	b.driveToStatus(host, model.Installed)
+	b.joinAs(host, "alias")
+	b.exec("UPDATE bootstraps SET state_since = now() - interval '2 hours' WHERE id = ?", kept)
+	equal(t, "cleanup", b.driveToEnd(kept).Cleanup, model.CleanupKept)
+	b.sweepNow()
+	equal(t, "orphans", b.orphans(), []string{})
+	equal(t, "released", b.cloud.released, 0)
+}
+
 // joinAs is join with the machine's id in the host.
 func (b *bench) joinAs(runID, machineID string) {
 	b.t.Helper()
