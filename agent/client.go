@@ -225,13 +225,13 @@ func verifyListener(chain []*x509.Certificate, roots *x509.CertPool, at time.Tim
 	return nil
 }
 
-// transient reports whether a call that failed so may succeed later.
+// transient reports whether a call that failed so may succeed later: a clock may be set right.
 func transient(err error) bool {
 	if errors.Is(err, errWrongServer) {
 		return false
 	}
 	if answer, ok := errors.AsType[*answerError](err); ok {
-		return answer.status == http.StatusTooManyRequests || answer.status >= 500
+		return answer.status == http.StatusTooManyRequests || answer.status >= 500 || answer.Details.Reason == "CLOCK_SKEW"
 	}
 	_, network := errors.AsType[net.Error](err)
 	return network || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)

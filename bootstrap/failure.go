@@ -25,6 +25,7 @@ const (
 const (
 	waitsForCredentials = string(model.CredentialsRejected)
 	waitsForSSH         = string(model.SSHUnreachable)
+	waitsForClock       = string(model.ClockSkew)
 )
 
 // reasons are the classes of error that end a run, and as what.
@@ -159,6 +160,8 @@ func (w *work) expiry() (model.FailureReason, string) {
 		return model.CredentialsRejected, "The account's credentials were refused, and it was not updated in time."
 	case waitsForSSH:
 		return model.SSHUnreachable, "The machine could not be reached over SSH in time."
+	case waitsForClock:
+		return model.ClockSkew, "The machine's clock was off when its agent asked to join, and was not set right in time."
 	case waitsForOrderLimit:
 		return model.ClaimTimeout, "The limit of the tenant's orders left no room for the order in time."
 	}

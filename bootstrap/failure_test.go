@@ -2,6 +2,7 @@ package bootstrap
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -321,5 +322,36 @@ func TestRateLimitedTogether(t *testing.T) {
 	}
 	if len(seen) < 30 {
 		t.Errorf("40 waits have %d lengths", len(seen))
+	}
+}
+
+// An agent that is refused for the machine's clock may come again with a right one. Until then the run says what it waits for, and in the end why
+// it failed.
+func TestClockThatIsOffAtTheJoin(t *testing.T) {
+	t.Parallel()
+	b := setup(t, model.ClaimToken)
+	for _, right := range []bool{true, false} {
+		runID := b.start(b.offer(fmt.Sprint("k", right)))
+		b.driveToStatus(runID, model.Installed)
+		for range 2 {
+			if err := MarkClockOff(t.Context(), b.db.DB, runID, 3*time.Hour); err != nil {
+				t.Fatal(err)
+			}
+		}
+		equal(t, "waits for", deref(b.row(runID).WaitReason), "CLOCK_SKEW")
+		if right {
+			b.mustJoin(runID)
+			equal(t, "waits for", b.row(runID).WaitReason, (*string)(nil))
+			continue
+		}
+		b.exec("UPDATE bootstraps SET deadline_at = now() WHERE id = ?", runID)
+		r := b.driveToEnd(runID)
+		equal(t, "reason", r.Failure.Reason, model.ClockSkew)
+		if !strings.Contains(r.Failure.Message, "3h0m0s") {
+			t.Errorf("the message is %q", r.Failure.Message)
+		}
+		if err := MarkClockOff(t.Context(), b.db.DB, runID, time.Hour); err != nil || b.row(runID).WaitReason != nil {
+			t.Errorf("a run that is over waits for %v, %v", b.row(runID).WaitReason, err)
+		}
 	}
 }

@@ -43,6 +43,9 @@ type MarkJoined func(ctx context.Context, tx bun.IDB, bootstrapID, hostID string
 // MarkContested fails a run that has joined, in the transaction that removes its host: its history and its event. Idempotent.
 type MarkContested func(ctx context.Context, tx bun.IDB, bootstrapID string) error
 
+// MarkClockOff notes on a run that its agent was refused for its machine's clock. Idempotent.
+type MarkClockOff func(ctx context.Context, idb bun.IDB, bootstrapID string, off time.Duration) error
+
 // Deps are what the service works with.
 type Deps struct {
 	DB      *postgres.DB
@@ -52,6 +55,7 @@ type Deps struct {
 	CA            *pki.CA
 	MarkJoined    MarkJoined
 	MarkContested MarkContested
+	MarkClockOff  MarkClockOff
 	Log           *slog.Logger
 	// Joined is told of the run of each join once that is committed, and Refused the reason of each that is refused; nil: nobody counts.
 	Joined  func(ctx context.Context, bootstrapID string)
@@ -70,6 +74,7 @@ type Service struct {
 	ca         *pki.CA
 	markJoined MarkJoined
 	contested  MarkContested
+	clockOff   MarkClockOff
 	joined     func(ctx context.Context, bootstrapID string)
 	refused    func(reason string)
 	log        *slog.Logger
@@ -81,7 +86,7 @@ type Service struct {
 // New makes the service.
 func New(d Deps) *Service {
 	s := &Service{
-		db: d.DB, authz: d.Authz, cursors: d.Cursors, ca: d.CA, markJoined: d.MarkJoined, contested: d.MarkContested,
+		db: d.DB, authz: d.Authz, cursors: d.Cursors, ca: d.CA, markJoined: d.MarkJoined, contested: d.MarkContested, clockOff: d.MarkClockOff,
 		joined: d.Joined, refused: d.Refused, log: d.Log,
 		life: d.CertificateLife, beat: d.Heartbeat, now: time.Now,
 	}

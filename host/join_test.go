@@ -288,7 +288,8 @@ func TestJoinIsRefused(t *testing.T) {
 			if tc.change != nil {
 				tc.change(&in)
 			}
-			before := b.texts(t, `SELECT to_jsonb(b)::text FROM bootstraps b`)
+			const run = `SELECT (to_jsonb(b) - '{wait_reason,last_error,updated_at}'::text[])::text FROM bootstraps b`
+			before := b.texts(t, run)
 			out, err := b.hosts.Join(t.Context(), in)
 			if out != nil || !problem.Is(err, tc.code) || (tc.reason != "" && reasonOf(err) != tc.reason) {
 				t.Errorf("Join = %v, want %s %s", err, tc.code, tc.reason)
@@ -296,8 +297,12 @@ func TestJoinIsRefused(t *testing.T) {
 			if err != nil && in.Token != "" && strings.Contains(err.Error(), in.Token) {
 				t.Error("the error repeats the token")
 			}
-			if diff := cmp.Diff(before, b.texts(t, `SELECT to_jsonb(b)::text FROM bootstraps b`)); diff != "" {
+			if diff := cmp.Diff(before, b.texts(t, run)); diff != "" {
 				t.Errorf("the refusal changed the run:\n%s", diff)
+			}
+			told := b.count(t, `SELECT count(*) FROM bootstraps WHERE wait_reason = 'CLOCK_SKEW' AND last_error <> ''`)
+			if (told == 1) != (tc.reason == "CLOCK_SKEW") {
+				t.Errorf("%d runs wait for a clock", told)
 			}
 			if n := b.count(t, `SELECT (SELECT count(*) FROM hosts) + (SELECT count(*) FROM host_certificates)`); n != 0 {
 				t.Errorf("the refusal left %d rows", n)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"time"
 
 	"github.com/uptrace/bun"
 
@@ -26,6 +27,9 @@ func (s *Service) countRefusal(err error) {
 		s.refused(reason)
 	}
 }
+
+// longestOff, in seconds, is within what a time.Duration can hold.
+const longestOff = 1e9
 
 // explain says why a token was not taken, or answers a join that is asked for again. It reads after the decision and decides
 // nothing itself, except that a join may be repeated.
@@ -53,6 +57,10 @@ func (s *Service) explain(ctx context.Context, a *attempt) (*JoinResponse, error
 		return nil, s.alarm(ctx, run, refusal)
 	case run.WrongClock:
 		seconds := int64(math.Round(run.SkewSeconds))
+		off := time.Duration(min(math.Abs(run.SkewSeconds), longestOff) * float64(time.Second))
+		if err := s.clockOff(ctx, s.db.DB, run.BootstrapID, off); err != nil {
+			return nil, err
+		}
 		return nil, refuse(problem.Forbidden, "CLOCK_SKEW", "The clock of this machine is off by %d s.", seconds).
 			With("skewSeconds", seconds)
 	}

@@ -63,7 +63,7 @@ func setup(t *testing.T, change ...func(*host.Deps)) *bundle {
 		admin: authz.WithActor(t.Context(), authz.Actor{Subject: "user:admin"}),
 		deps: host.Deps{
 			DB: db, Authz: decider, Cursors: cursor.NewSealer(db), CA: ca, MarkJoined: bootstrap.MarkJoined,
-			MarkContested: bootstrap.MarkContested, Log: slog.New(slog.DiscardHandler),
+			MarkContested: bootstrap.MarkContested, MarkClockOff: bootstrap.MarkClockOff, Log: slog.New(slog.DiscardHandler),
 		},
 	}
 	for _, c := range change {

@@ -202,6 +202,7 @@ func (a *app) wire() error {
 	metrics.MustRegister(newStanding(a.figures(runs), a.log))
 	hosts := host.New(host.Deps{
 		DB: a.db, Authz: a.decider, Cursors: cursors, CA: a.ca, MarkJoined: bootstrap.MarkJoined, MarkContested: bootstrap.MarkContested,
+		MarkClockOff: bootstrap.MarkClockOff,
 		Joined: runs.CountJoin, Refused: meters.refused, Log: a.log, Heartbeat: a.config.Agent.Heartbeat,
 	})
 	if options != nil {
