@@ -130,7 +130,7 @@ func (r *Reconciler) releaseMachine(ctx context.Context, w *work, o provider.Ord
 	switch {
 	case err != nil:
 		return outcome{}, err
-	case holder != heldByUs && claim == nil && deref(w.ClaimResolution) == resolvedMachine:
+	case holder != heldByUs && claim == nil && w.named():
 		return r.misnamed(provider.Errorf(provider.Conflict, "Another bootstrap or host has the machine that was named.")), nil
 	case holder == heldByHost:
 		return cleaned(model.CleanupKept), nil
@@ -151,17 +151,26 @@ func (r *Reconciler) releaseMachine(ctx context.Context, w *work, o provider.Ord
 		return struct{}{}, o.Release(ctx, w.OperationID, machineID)
 	})
 	r.fault("cleaning.released")
+	return r.released(ctx, w, o, claim, err)
+}
+
+// released says what came of a release. A machine that a person named, and that nobody has seen by its operation or met, proves nothing by not being
+// there.
+func (r *Reconciler) released(ctx context.Context, w *work, o provider.Orderer, claim *provider.Claim, err error) (outcome, error) {
 	switch {
-	case err != nil && classed(err).Class == provider.NotFound && claim == nil && w.Machine == nil && deref(w.ClaimResolution) == resolvedMachine:
+	case err != nil && classed(err).Class == provider.IdentityChanged && w.named():
 		return r.misnamed(classed(err)), nil
-	case err == nil, classed(err).Class == provider.NotFound:
-		return r.gone(ctx, w, o)
-	case classed(err).Class == provider.IdentityChanged && deref(w.ClaimResolution) == resolvedMachine:
-		return r.misnamed(classed(err)), nil
-	default:
+	case err != nil && classed(err).Class != provider.NotFound:
 		return r.cleanupFailure(ctx, w, err)
+	case claim == nil && w.Machine == nil && w.named():
+		return r.misnamed(provider.Errorf(provider.NotFound, "The machine that was named is not there.")), nil
+	default:
+		return r.gone(ctx, w, o)
 	}
 }
+
+// named reports whether what the order brought is a person's word.
+func (r *run) named() bool { return deref(r.ClaimResolution) == resolvedMachine }
 
 // misnamed asks again: a person named a machine that the order did not bring, and what it did bring is as unknown as before.
 func (r *Reconciler) misnamed(e *provider.Error) outcome {

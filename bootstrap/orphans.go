@@ -88,13 +88,13 @@ func (s *Service) ReleaseMachine(ctx context.Context, in model.ReleaseMachineInp
 	}
 	// Whether somebody owns the machine does not stop at the tenants that the caller sees.
 	all := postgres.WithScope(ctx, postgres.AllTenants())
-	at, keys, err := s.orphanNow(all, found)
+	at, known, err := s.orphanNow(all, found)
 	if err != nil {
 		return nil, err
 	}
 	var after *orphan
 	err = s.Authz.Holding(all, needs(found.TenantID, found.AccountID), func(ctx context.Context, tx bun.Tx) (err error) {
-		after, err = s.askRelease(ctx, tx, at, found.ID, keys, actor.Subject)
+		after, err = s.askRelease(ctx, tx, at, found.ID, known, actor.Subject)
 		return err
 	})
 	if err != nil {
@@ -124,43 +124,48 @@ func (s *Service) findOrphan(ctx context.Context, tenantID, orphanID string) (*o
 
 func noOrphan() error { return problem.New(problem.NotFound, "There is no such orphan.") }
 
-// orphanNow gives what the orphan's account is now, and the machine's keys.
-func (s *Service) orphanNow(ctx context.Context, o *orphan) (at sweptAt, keys []string, err error) {
+// orphanNow gives what the orphan's account is now, and what the machine is known by.
+func (s *Service) orphanNow(ctx context.Context, o *orphan) (at sweptAt, known knownBy, err error) {
 	at.AccountID = o.AccountID
 	account, err := s.Accounts.Account(ctx, s.DB.DB, o.TenantID, o.AccountID)
 	if err != nil {
-		return at, nil, err
+		return at, known, err
 	}
 	at.Stamp, err = s.Accounts.Stamp(ctx, s.DB.DB, account)
 	if _, unknown := asProviderError(err); unknown {
-		return at, nil, provider.Problem(account.Provider, err)
+		return at, known, provider.Problem(account.Provider, err)
 	}
 	if err != nil {
-		return at, nil, err
+		return at, known, err
 	}
 	client, err := s.Accounts.Open(ctx, account)
 	if err != nil {
-		return at, nil, provider.Problem(account.Provider, err)
+		return at, known, provider.Problem(account.Provider, err)
 	}
-	keys, err = orphanKeys(ctx, s.DB.DB, client, o)
-	return at, keys, err
+	known, err = orphanKnownBy(ctx, s.DB.DB, client, o)
+	return at, known, err
 }
 
-// orphanKeys name the orphan's machine as reservations do: by the account's name for it, and by what it said of itself to the run that ordered
-// it. One that cannot be reserved has none.
-func orphanKeys(ctx context.Context, idb bun.IDB, c provider.Client, o *orphan) (keys []string, err error) {
+// knownBy is what owners of an orphan's machine would know it by: the account's name for it and what it said of itself to the run that ordered it, as
+// reservations name both, and its serial number. One that cannot be reserved has no keys.
+type knownBy struct {
+	keys   []string
+	serial string
+}
+
+func orphanKnownBy(ctx context.Context, idb bun.IDB, c provider.Client, o *orphan) (known knownBy, err error) {
 	if key := keyOf(c, o.MachineID); key != "" {
-		keys = append(keys, key)
+		known.keys = append(known.keys, key)
 	}
-	known, err := identityOf(ctx, idb, o)
-	if known != nil {
-		keys = append(keys, identityKeys(*known)...)
+	identity, err := identityOf(ctx, idb, o)
+	if identity != nil {
+		known.keys, known.serial = append(known.keys, identityKeys(*identity)...), identity.Serial
 	}
-	return keys, err
+	return known, err
 }
 
 // askRelease writes the person's word down, unless the machine has an owner by now.
-func (s *Service) askRelease(ctx context.Context, tx bun.Tx, at sweptAt, orphanID string, keys []string, subject string) (*orphan, error) {
+func (s *Service) askRelease(ctx context.Context, tx bun.Tx, at sweptAt, orphanID string, known knownBy, subject string) (*orphan, error) {
 	o, err := lockOrphan(ctx, tx, orphanID)
 	if err != nil {
 		return nil, err
@@ -191,7 +196,14 @@ func (s *Service) askRelease(ctx context.Context, tx bun.Tx, at sweptAt, orphanI
 	if len(free) == 0 {
 		return nil, owned()
 	}
-	for _, key := range keys {
+	isHost, err := hostSays(ctx, tx, o.TenantID, known.serial)
+	if err != nil {
+		return nil, err
+	}
+	if isHost {
+		return nil, owned()
+	}
+	for _, key := range known.keys {
 		got, err := reserveForOrphan(ctx, tx, key, o.ID)
 		if err != nil {
 			return nil, err

@@ -96,18 +96,22 @@ func guardedOrphan(idb bun.IDB, o *orphan) *bun.UpdateQuery {
 
 // confirmRelease is errLost unless the orphan is this one's to give back at this moment, and errOwned when its machine is somebody's. It is asked
 // before the act, which must not come late, and of the database, since the clock of a process that was stopped has not moved.
-func confirmRelease(ctx context.Context, idb bun.IDB, o *orphan, keys []string) error {
+func confirmRelease(ctx context.Context, idb bun.IDB, o *orphan, known knownBy) error {
 	var ours, owned bool
 	err := idb.NewRaw(`SELECT EXISTS (SELECT FROM orphans WHERE id = ?0 AND release_attempt = ?1 AND release_asked_at = ?2
 			AND release_at > now() AND resolved_at IS NULL),
 		EXISTS (SELECT FROM machine_reservations WHERE machine_key = ANY (?3::text[]) AND orphan_id IS DISTINCT FROM ?0)`,
-		o.ID, o.ReleaseAttempt, o.ReleaseAskedAt, pgdialect.Array(keys)).Scan(ctx, &ours, &owned)
+		o.ID, o.ReleaseAttempt, o.ReleaseAskedAt, pgdialect.Array(known.keys)).Scan(ctx, &ours, &owned)
+	if err != nil {
+		return failed("looking whether a machine is to be given back", err)
+	}
+	isHost, err := hostSays(ctx, idb, o.TenantID, known.serial)
 	switch {
 	case err != nil:
-		return failed("looking whether a machine is to be given back", err)
+		return err
 	case !ours:
 		return errLost
-	case owned:
+	case owned, isHost:
 		return errOwned
 	}
 	return nil
@@ -183,8 +187,6 @@ type unownedMachine struct {
 	OrderedThrough *string `bun:"ordered_through"`
 	OrderTenant    string  `bun:"order_tenant"`
 	OrderStamp     string  `bun:"order_stamp"`
-	// Machine is who the machine said it was, when a run read that.
-	Machine *machine `bun:"machine,type:jsonb"`
 }
 
 // unowned finds those of the machines that belong to nobody: no run that is live or ended just now has it, no host is it, and nobody has
@@ -199,9 +201,6 @@ func (d Deps) unowned(ctx context.Context, idb bun.IDB, s sweptAt, machines []cl
 	var ours []*model.Orphan
 	for _, m := range found {
 		others, err := d.toldElsewhere(ctx, idb, m)
-		if err == nil && !others {
-			others, err = hadByAnotherName(ctx, idb, s, m)
-		}
 		if err != nil {
 			return nil, err
 		}
@@ -236,20 +235,6 @@ func (d Deps) toldElsewhere(ctx context.Context, idb bun.IDB, m *unownedMachine)
 	return m.OrderStamp == stamp, err
 }
 
-// hadByAnotherName reports whether somebody has the machine who knows it by another account, or as another machine of this one.
-func hadByAnotherName(ctx context.Context, idb bun.IDB, s sweptAt, m *unownedMachine) (had bool, err error) {
-	if m.Machine == nil {
-		return false, nil
-	}
-	err = idb.NewRaw(`SELECT EXISTS (SELECT FROM machine_reservations AS r WHERE r.machine_key = ANY (?::text[])
-			AND NOT EXISTS (SELECT FROM orphans AS o WHERE o.id = r.orphan_id AND o.account_id = ?))`,
-		pgdialect.Array(identityKeys(*m.Machine)), s.AccountID).Scan(ctx, &had)
-	if had || err != nil {
-		return had, failed("looking whose a machine is", err)
-	}
-	return hostSays(ctx, idb, m.OrderTenant, m.Machine.Serial)
-}
-
 // identityOf is who the orphan's machine said it was to the run that ordered it; nil where none read that.
 func identityOf(ctx context.Context, idb bun.IDB, o *orphan) (*machine, error) {
 	if o.BootstrapID == nil {
@@ -272,7 +257,7 @@ func selectUnowned(ctx context.Context, idb bun.IDB, s sweptAt, machines []claim
 	err := idb.NewRaw(`
 		SELECT m.machine_id, m.operation_id, b.id AS bootstrap_id, nullif(b.order_intent -> 'price', 'null') AS price,
 			nullif(b.account_id, ?4) AS ordered_through, coalesce(b.tenant_id, '') AS order_tenant,
-			coalesce(b.order_intent ->> 'accountStamp', '') AS order_stamp, CASE WHEN b.machine_id = m.machine_id THEN b.machine END AS machine
+			coalesce(b.order_intent ->> 'accountStamp', '') AS order_stamp
 		FROM unnest(?0::text[], ?1::text[], ?2::text[]) AS m (operation_id, machine_id, machine_key)
 		LEFT JOIN bootstraps AS b ON b.operation_id = m.operation_id
 		WHERE (b.id IS NULL OR b.live_account_id IS NULL AND b.updated_at <= ?3 OR b.status <> 'failed' AND b.machine_id <> m.machine_id)

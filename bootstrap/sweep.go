@@ -211,11 +211,11 @@ func (r *Reconciler) giveOrphanBack(ctx context.Context, account *model.Provider
 		if !ok || o.OperationID == nil {
 			return errors.New("an orphan without an order")
 		}
-		keys, err := orphanKeys(ctx, r.DB.DB, c, o)
+		known, err := orphanKnownBy(ctx, r.DB.DB, c, o)
 		if err != nil {
 			return err
 		}
-		if err := confirmRelease(ctx, r.DB.DB, o, keys); err != nil {
+		if err := confirmRelease(ctx, r.DB.DB, o, known); err != nil {
 			return err
 		}
 		if err := orderer.Release(ctx, *o.OperationID, o.MachineID); err != nil && classed(err).Class != provider.NotFound {
