@@ -51,7 +51,7 @@ func TestAfterTheNoticeTheServerEnds(t *testing.T) {
 // A request that takes longer than a drain hears what to do instead of losing its connection.
 func TestRequestsAreAnsweredAtTheEndOfTheDrain(t *testing.T) {
 	t.Parallel()
-	w := setup(t, func(c *Config) { c.Limits.OperationTime, c.Limits.DrainTime = time.Hour, 400*time.Millisecond })
+	w := setup(t, func(c *Config) { c.Limits.OperationTime, c.Limits.DrainTime = time.Hour, 2*time.Second })
 	answered := make(chan string, 1)
 	go func() {
 		_, body := w.post(t, `{ pool(tenantId: "slow", poolId: "p") { id } viewer { subject } }`)
@@ -69,7 +69,7 @@ func TestRequestsAreAnsweredAtTheEndOfTheDrain(t *testing.T) {
 
 func TestOperationsOfASocketAreAnsweredAtDrain(t *testing.T) {
 	t.Parallel()
-	w := setup(t, func(c *Config) { c.Limits.OperationTime = 300 * time.Millisecond })
+	w := setup(t, func(c *Config) { c.Limits.OperationTime = 2 * time.Second })
 	c := w.connect(t, tokenAlice)
 	c.subscribe("stream", watch("t", -1))
 	c.expect(`{"id":"stream","type":"next"…`)
@@ -86,7 +86,7 @@ func TestOperationsOfASocketAreAnsweredAtDrain(t *testing.T) {
 
 func TestAnOperationAsAnEventStreamIsAnsweredAtDrain(t *testing.T) {
 	t.Parallel()
-	w := setup(t, func(c *Config) { c.Limits.OperationTime = 300 * time.Millisecond })
+	w := setup(t, func(c *Config) { c.Limits.OperationTime = 2 * time.Second })
 	lines := w.events(t, `{ pool(tenantId: "slow", poolId: "p") { id } viewer { subject } }`, tokenAlice)
 	eventually(t, "the query is running", func() bool { return w.slow.Load() > 0 })
 	w.close()

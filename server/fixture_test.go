@@ -94,13 +94,21 @@ type streams struct {
 	ends chan struct{}
 }
 
+// setupMetered is a setup in which no points come back, however long the test takes.
+func setupMetered(t testing.TB, change func(*Config)) *world {
+	t.Helper()
+	w := setup(t, change)
+	w.quota.meter.now = func() time.Time { return time.Time{} }
+	return w
+}
+
 func setup(t testing.TB, change ...func(*Config)) *world {
 	t.Helper()
 	config := Config{Introspection: true, GraphiQL: true, AllowedOrigins: []string{"https://console.example.com"}}
 	for _, c := range change {
 		c(&config)
 	}
-	w := &world{held: newStage(), live: newStage(), subscriptions: &streams{ends: make(chan struct{}, 1000)}, slow: &atomic.Int64{}, mutations: &atomic.Int64{}, log: &logBuffer{}, served: make(chan error, 1), written: make(chan error, 1), lifeShort: 300 * time.Millisecond, revoked: make(chan struct{})}
+	w := &world{held: newStage(), live: newStage(), subscriptions: &streams{ends: make(chan struct{}, 1000)}, slow: &atomic.Int64{}, mutations: &atomic.Int64{}, log: &logBuffer{}, served: make(chan error, 1), written: make(chan error, 1), lifeShort: 2 * time.Second, revoked: make(chan struct{})}
 	srv, err := New(Deps{
 		Schema:       graph.NewExecutableSchema(graph.Config{Resolvers: root{streams: w.subscriptions, slow: w.slow, mutations: w.mutations, held: w.held, live: w.live}}),
 		Authenticate: w.authenticate,
@@ -339,10 +347,13 @@ func watch(tenant string, count int) string {
 	return fmt.Sprintf(`subscription { bootstrapStatusChanged(tenantId: "%s"%s) { cursor } }`, tenant, after)
 }
 
+// patience bounds every wait for what happens by itself, on a machine that is busy. Success waits for nothing.
+const patience = 3 * time.Minute
+
 // eventually polls until ok holds.
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	deadline := time.Now().Add(15 * time.Second)
+	deadline := time.Now().Add(patience)
 	for !ok() {
 		if time.Now().After(deadline) {
 			t.Fatalf("never happened: %s", what)

@@ -2,4 +2,9 @@
 
 package server
 
-const slowdown = 1
+import "time"
+
+// tooDear reports whether a request took more than it may.
+func tooDear(cpu time.Duration, allocated uint64) bool {
+	return cpu > maxCPU || allocated > maxAllocated
+}

@@ -41,7 +41,7 @@ func (w *world) script(t *testing.T, name, mode string, ready func()) string {
 	if out, err := install(); err != nil {
 		t.Fatalf("npm ci in %s: %v\n%s", clients, err, out)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "node", name, w.url+"/graphql", tokenAlice, mode)
 	cmd.Dir = clients

@@ -30,9 +30,9 @@ func TestAnswersEndWithAClientThatDoesNotRead(t *testing.T) {
 // Each piece has the whole time, so that whoever reads slowly gets it all.
 func TestPacedWrites(t *testing.T) {
 	t.Parallel()
-	for _, whole := range []bool{true, false} {
+	for whole, pace := range map[bool]time.Duration{true: patience, false: 2 * time.Second} {
 		ours, theirs := net.Pipe()
-		paced := &pacedConn{ours, 500 * time.Millisecond}
+		paced := &pacedConn{ours, pace}
 		read := make(chan int, 1)
 		go func() {
 			size := 3 * paceBytes

@@ -58,7 +58,7 @@ func TestTenantsOf(t *testing.T) {
 // The callers of a tenant share its points over every transport; another tenant's are not touched, and no stranger takes any.
 func TestRateLimitOfATenant(t *testing.T) {
 	t.Parallel()
-	w := setup(t, func(c *Config) { c.Limits.TenantPointsPerSecond, c.Limits.TenantPointsAtMost = 1, 150 })
+	w := setupMetered(t, func(c *Config) { c.Limits.TenantPointsPerSecond, c.Limits.TenantPointsAtMost = 1, 150 })
 	list := func(tenant string) string {
 		return `{ providerAccounts(tenantId: "` + tenant + `", first: 99) { nodes { id } } }` // 100 points
 	}
@@ -105,7 +105,7 @@ func TestRateLimitOfATenant(t *testing.T) {
 func TestDearSubscriptionsPayForEachEvent(t *testing.T) {
 	t.Parallel()
 	const dear = `subscription { bootstrapStatusChanged(tenantId: "alice-1", after: "50") { cursor bootstrap { account { bootstraps(first: 90) { nodes { id } } } } } }`
-	w := setup(t, func(c *Config) { c.Limits.PointsPerSecond, c.Limits.PointsAtMost = 1, 250 })
+	w := setupMetered(t, func(c *Config) { c.Limits.PointsPerSecond, c.Limits.PointsAtMost = 1, 250 })
 	var text string
 	for line := range w.events(t, dear, tokenAlice) {
 		text += line + "\n"
@@ -147,7 +147,7 @@ func TestWhatServicesAskForIsTheirTenants(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := setup(t, func(c *Config) { c.Limits.TenantPointsPerSecond, c.Limits.TenantPointsAtMost = 1, 300 })
+			w := setupMetered(t, func(c *Config) { c.Limits.TenantPointsPerSecond, c.Limits.TenantPointsAtMost = 1, 300 })
 			for n := 0; ; n++ {
 				status, body := send(w, tokenService+strconv.Itoa(n))
 				if status == 429 && strings.Contains(body, `"limit":"tenant"`) {
@@ -254,7 +254,7 @@ func TestReadingABodyTakesPoints(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := setup(t, func(c *Config) {
+			w := setupMetered(t, func(c *Config) {
 				c.Limits.PointsPerSecond, c.Limits.PointsAtMost, c.Limits.SocketOperations = 1, 1000, 1
 			})
 			for n := 1; !send(w); n++ { // 792 points each, or for the query 192
@@ -264,7 +264,7 @@ func TestReadingABodyTakesPoints(t *testing.T) {
 			}
 		})
 	}
-	w := setup(t, func(c *Config) { c.Limits.PointsPerSecond, c.Limits.PointsAtMost = 1, 50 })
+	w := setupMetered(t, func(c *Config) { c.Limits.PointsPerSecond, c.Limits.PointsAtMost = 1, 50 })
 	for range 30 {
 		if resp, body := w.call(t, "POST", "/graphql", variables(700)); resp.StatusCode != 200 {
 			t.Fatalf("a small body takes points: %s", body)
@@ -275,7 +275,7 @@ func TestReadingABodyTakesPoints(t *testing.T) {
 // A known document with variables that make it too dear is read for nothing each time.
 func TestWhatIsTooDearTakesPoints(t *testing.T) {
 	t.Parallel()
-	w := setup(t, func(c *Config) { c.Limits.PointsPerSecond, c.Limits.PointsAtMost = 1, 60 })
+	w := setupMetered(t, func(c *Config) { c.Limits.PointsPerSecond, c.Limits.PointsAtMost = 1, 60 })
 	list := func(first string) (int, string) {
 		resp, body := w.call(t, "POST", "/graphql", `{"query":"query ($n: Int) { providerAccounts(tenantId: \"t\", first: $n) { nodes { id } } }","variables":{"n":`+first+`}}`)
 		return resp.StatusCode, body
@@ -295,7 +295,7 @@ func TestWhatIsTooDearTakesPoints(t *testing.T) {
 // Whose a node is turns out when it is read.
 func TestNodesAreChargedToTheirTenants(t *testing.T) {
 	t.Parallel()
-	w := setup(t, func(c *Config) { c.Limits.TenantPointsPerSecond, c.Limits.TenantPointsAtMost = 1, 10 })
+	w := setupMetered(t, func(c *Config) { c.Limits.TenantPointsPerSecond, c.Limits.TenantPointsAtMost = 1, 10 })
 	both := `{ a: node(id: "pool_shared") { id } b: node(id: "pool_shared") { id } c: node(id: "pool_alice-1") { id } }` // 3 points, of each tenant once
 	for range 3 {
 		if resp, body := w.post(t, both); resp.StatusCode != 200 || strings.Contains(body, "errors") {
@@ -353,7 +353,7 @@ func TestWhatIsNotReadTakesPoints(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := setup(t, func(c *Config) {
+			w := setupMetered(t, func(c *Config) {
 				c.Limits.PointsPerSecond, c.Limits.PointsAtMost = 1, 10
 				c.PersistedOperations = operations
 			})
@@ -368,7 +368,7 @@ func TestWhatIsNotReadTakesPoints(t *testing.T) {
 			}
 		})
 	}
-	w := setup(t, func(c *Config) { c.Limits.PointsPerSecond, c.Limits.PointsAtMost = 1, 10 })
+	w := setupMetered(t, func(c *Config) { c.Limits.PointsPerSecond, c.Limits.PointsAtMost = 1, 10 })
 	for n := 1; ; n++ {
 		resp, _ := w.post(t, "{x}")
 		if resp.StatusCode == http.StatusTooManyRequests {

@@ -58,7 +58,7 @@ func (c *client) subscribe(id, document string) {
 // next reads one message.
 func (c *client) next() string {
 	c.t.Helper()
-	ctx, cancel := context.WithTimeout(c.t.Context(), 15*time.Second)
+	ctx, cancel := context.WithTimeout(c.t.Context(), patience)
 	defer cancel()
 	_, data, err := c.conn.Read(ctx)
 	if err != nil {
@@ -77,7 +77,7 @@ func (c *client) expect(want string) {
 // closed reads until the server closes and checks the code.
 func (c *client) closed(code websocket.StatusCode) {
 	c.t.Helper()
-	ctx, cancel := context.WithTimeout(c.t.Context(), 15*time.Second)
+	ctx, cancel := context.WithTimeout(c.t.Context(), patience)
 	defer cancel()
 	for {
 		if _, data, err := c.conn.Read(ctx); err != nil {
@@ -95,7 +95,7 @@ func (c *client) closed(code websocket.StatusCode) {
 func (c *client) isSentAway() bool {
 	c.t.Helper()
 	_ = c.conn.Write(c.t.Context(), websocket.MessageText, []byte(`{"type":"ping"}`)) // fails when the server is faster
-	ctx, cancel := context.WithTimeout(c.t.Context(), 15*time.Second)
+	ctx, cancel := context.WithTimeout(c.t.Context(), patience)
 	defer cancel()
 	_, _, err := c.conn.Read(ctx)
 	return websocket.CloseStatus(err) == closeTryLater
@@ -145,12 +145,17 @@ func TestLittleIsReadBeforeTheCallerIsKnown(t *testing.T) {
 
 func TestSocketCloseCodes(t *testing.T) {
 	t.Parallel()
-	w := setup(t, func(c *Config) { c.Limits.InitTime = 200 * time.Millisecond })
+	w := setup(t, func(c *Config) { c.Limits.InitTime = time.Hour })
+	hasty := setup(t, func(c *Config) { c.Limits.InitTime = 200 * time.Millisecond })
 	dial := func(subprotocol string) func(*testing.T) *client {
 		return func(t *testing.T) *client {
 			t.Helper()
 			return w.dial(t, subprotocol, nil)
 		}
+	}
+	late := func(t *testing.T) *client {
+		t.Helper()
+		return hasty.dial(t, socketSubprotocol, nil)
 	}
 	open := dial(socketSubprotocol)
 	acked := func(t *testing.T) *client {
@@ -162,8 +167,8 @@ func TestSocketCloseCodes(t *testing.T) {
 		send []string
 		code websocket.StatusCode
 	}{
-		"no connection_init":             {open, nil, 4408},
-		"ping instead of init":           {open, []string{`{"type":"ping"}`}, 4408},
+		"no connection_init":             {late, nil, 4408},
+		"ping instead of init":           {late, []string{`{"type":"ping"}`}, 4408},
 		"subscribe before init":          {open, []string{`{"id":"1","type":"subscribe","payload":{"query":"{ __typename }"}}`}, 4401},
 		"complete before init":           {open, []string{`{"id":"1","type":"complete"}`}, 4401},
 		"no credential":                  {open, []string{`{"type":"connection_init"}`}, 4403},
@@ -353,25 +358,25 @@ func TestSocketOfAnotherOriginIsRefused(t *testing.T) {
 
 func TestClientThatDoesNotReadIsDropped(t *testing.T) {
 	t.Parallel()
-	w := setup(t, func(c *Config) { c.Limits.WriteTime = 200 * time.Millisecond })
+	w := setup(t, func(c *Config) { c.Limits.WriteTime = 2 * time.Second })
 	c := w.connect(t, tokenAlice)
 	c.subscribe("1", watch("large", 1000)) // 100 MB, more than any socket buffer
 	select {
 	case <-w.subscriptions.ends:
-	case <-time.After(15 * time.Second):
+	case <-time.After(patience):
 		t.Fatal("the operation of a client that does not read goes on")
 	}
 }
 
 func TestSilentPeerIsDropped(t *testing.T) {
 	t.Parallel()
-	w := setup(t, func(c *Config) { c.Limits.KeepAlive = 50 * time.Millisecond })
+	w := setup(t, func(c *Config) { c.Limits.KeepAlive = 2 * time.Second })
 	c := w.connect(t, tokenAlice)
 	c.subscribe("1", watch("t", -1))
 	c.expect(`{"id":"1","type":"next"…`) // and no further read, which is what answers pings
 	select {
 	case <-w.subscriptions.ends:
-	case <-time.After(15 * time.Second):
+	case <-time.After(patience):
 		t.Fatal("the operation of a peer that does not answer goes on")
 	}
 }
@@ -409,7 +414,7 @@ func TestHalfOpenSockets(t *testing.T) {
 			"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Protocol: %s\r\n\r\n", socketSubprotocol)
 	}
 	for _, conn := range conns {
-		_ = conn.SetReadDeadline(time.Now().Add(15 * time.Second))
+		_ = conn.SetReadDeadline(time.Now().Add(patience))
 		data, err := io.ReadAll(conn)
 		_ = conn.Close()
 		if err != nil || !strings.Contains(string(data), "\x11\x38Connection initialisation timeout") { // 4408
