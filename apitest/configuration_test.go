@@ -9,8 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
+	"better/compute/apitest/harness"
 	"better/compute/internal/problem"
 )
 
@@ -89,7 +89,7 @@ func refusedStart(t *testing.T, config string, env []string) (text string, code 
 	if err := os.WriteFile(path, []byte(config), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), harness.Patience)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, programs.Program(t, "compute-api"), "serve", "--config", path)
 	cmd.Dir = dir

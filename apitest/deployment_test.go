@@ -21,9 +21,6 @@ import (
 	"better/compute/provider/sim/cloud"
 )
 
-// stopTime is what a server gets to stop in, on a machine that is busy.
-const stopTime = 30 * time.Second
-
 // deployment is what one or more servers share: a database, a PKI, a key, a simulated cloud and the configuration.
 type deployment struct {
 	dir      string
@@ -64,7 +61,8 @@ func newDeployment(t testing.TB) *deployment {
 		"bootstrap": map[string]any{"agentBinaries": programs.Dir(t), "trustDomain": "compute.test", "ordersPerHour": 0},
 		"graphql":   map[string]any{"introspection": true},
 		"limits": map[string]any{
-			"drainNotice":     "0s", // nobody but TestRollingRestart would make use of it
+			"drainNotice":   "0s",                        // nobody but TestRollingRestart would make use of it
+			"operationTime": "1m", "operationWait": "1m", // where tests of other packages run beside this one
 			"pointsPerSecond": 1 << 30, "pointsAtMost": 1 << 30, "tenantPointsPerSecond": 1 << 30, "tenantPointsAtMost": 1 << 30,
 		},
 		"auth":  map[string]any{"allowStaticTokens": true, "tokens": []any{}},
@@ -148,7 +146,7 @@ func (d *deployment) start(t testing.TB) *process {
 }
 
 func newProcess(p *harness.Process) *process {
-	return &process{Process: p, http: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}, Timeout: 2 * time.Minute}}
+	return &process{Process: p, http: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}, Timeout: harness.Patience}}
 }
 
 func (s *process) waitReady(t testing.TB) {
@@ -160,8 +158,8 @@ func (s *process) waitReady(t testing.TB) {
 func (s *process) stop(t testing.TB) {
 	t.Helper()
 	s.http.CloseIdleConnections()
-	if err := s.Stop(stopTime); err != nil {
-		t.Errorf("the server was given %s and ended with %v; its log:\n%s", stopTime, err, s.Log.Text())
+	if err := s.Stop(harness.Patience); err != nil {
+		t.Errorf("the server was given %s and ended with %v; its log:\n%s", harness.Patience, err, s.Log.Text())
 	}
 	if name := planted.in(s.Log.Bytes()); name != "" {
 		t.Errorf("the log gives away %s", name)

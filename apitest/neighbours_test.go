@@ -87,6 +87,7 @@ func TestOneCallerLeavesRoom(t *testing.T) {
 	t.Parallel()
 	d := newDeployment(t)
 	d.settings["database"].(map[string]any)["maxConns"] = 2 * crowdAtMost
+	delete(d.settings["limits"].(map[string]any), "operationWait") // the default
 	transport := &http.Transport{MaxIdleConnsPerHost: crowdReading + crowdWriting}
 	c := &crowd{t: t, token: d.caller("user:crowd", "tenant-admin compute-tenant/crowded"), http: &http.Client{Transport: transport}}
 	neighbour := d.caller("user:neighbour", "tenant-admin compute-tenant/quiet")

@@ -48,7 +48,7 @@ func TestWhatHangsOnARunHasRightsOfItsOwn(t *testing.T) {
 					strings.Contains(body, "pool-name") == step.readable && strings.Contains(body, `"pool":null`) != step.readable
 			}
 			body := s.asReader(t, document)
-			for deadline := time.Now().Add(10 * time.Second); !fits(body) && time.Now().Before(deadline); body = s.asReader(t, document) {
+			for deadline := time.Now().Add(harness.Patience); !fits(body) && time.Now().Before(deadline); body = s.asReader(t, document) {
 				time.Sleep(20 * time.Millisecond) // a change is followed within a second
 			}
 			if !fits(body) {

@@ -10,8 +10,8 @@ import (
 	"better/compute/apitest/netns"
 )
 
-// identifyingLimit is shorter than anybody would want it, but longer than any answer takes.
-const identifyingLimit = 8 * time.Second
+// identifyingLimit is shorter than anybody would want it, but longer than any answer takes of a machine that is busy.
+const identifyingLimit = 30 * time.Second
 
 // fault is something that is wrong with a machine.
 type fault struct {

@@ -12,9 +12,9 @@ import (
 
 const (
 	// installingLimit leaves room for an install that begins anew once a dead connection was noticed, which takes 20 s.
-	installingLimit = time.Minute
+	installingLimit = 2 * time.Minute
 	// installedLimit leaves room for a reboot.
-	installedLimit = 40 * time.Second
+	installedLimit = 90 * time.Second
 )
 
 // trouble is something that happens to a machine before its run or in the middle of it, and what the run must make of it.

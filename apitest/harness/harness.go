@@ -21,7 +21,7 @@ import (
 )
 
 // Patience bounds every wait for what happens by itself, on a machine that is busy. Success waits for nothing.
-const Patience = 3 * time.Minute
+const Patience = 5 * time.Minute
 
 // Main runs the tests of a package, wants them to leave no goroutine behind, and removes what was built for them.
 func Main(m *testing.M, builds ...*Build) {

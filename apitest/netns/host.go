@@ -28,7 +28,10 @@ import (
 var bootScript string
 
 // upLimit is how long a machine may take to answer on its SSH port. It bounds a failure; success waits for nothing.
-const upLimit = 30 * time.Second
+const upLimit = 5 * time.Minute
+
+// greetLimit is how long a greeting may take: where no cable is plugged in, none comes.
+const greetLimit = 10 * time.Second
 
 const sshdConfig = `HostKey /etc/ssh/netns_host_key
 AuthorizedKeysFile /etc/ssh/netns_authorized_keys
@@ -225,12 +228,12 @@ func (h *Host) mustBeUp() {
 }
 
 func (h *Host) greets() bool {
-	conn, err := net.DialTimeout("tcp", netip.AddrPortFrom(h.Address, 22).String(), time.Second)
+	conn, err := net.DialTimeout("tcp", netip.AddrPortFrom(h.Address, 22).String(), greetLimit)
 	if err != nil {
 		return false
 	}
 	defer func() { _ = conn.Close() }()
-	_ = conn.SetReadDeadline(time.Now().Add(time.Second))
+	_ = conn.SetReadDeadline(time.Now().Add(greetLimit))
 	greeting := make([]byte, 4)
 	_, err = conn.Read(greeting)
 	return err == nil && string(greeting) == "SSH-"
