@@ -12,6 +12,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/exec"
+	"sync"
 	"testing"
 	"time"
 
@@ -105,6 +106,7 @@ func (j job) write(ctx context.Context, db *postgres.DB) error {
 		if err != nil && !errors.Is(err, errAbandoned) && !problem.Is(err, problem.Unavailable) {
 			return err
 		}
+		fmt.Println()
 		time.Sleep(j.Pause)
 	}
 }
@@ -166,7 +168,7 @@ func sightingOf(e *event.Event) (sighting, error) {
 type restarting struct {
 	job    func() job           // of the next child
 	line   func([]byte)         // takes what it prints; only whole lines, for the last one may have been cut off
-	every  func() time.Duration // until the next kill
+	every  func() time.Duration // until the next kill, from the child's first line on
 	kills  int
 	failed error
 	done   chan struct{}
@@ -199,35 +201,46 @@ func (r *restarting) once(ctx context.Context, t testing.TB) error {
 	if err := cmd.Start(); err != nil {
 		return err
 	}
-	killed := make(chan struct{})
-	over := make(chan struct{})
+	killed, works, over := make(chan struct{}), make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(killed)
-		timer := time.NewTimer(r.every())
-		defer timer.Stop()
-		select {
-		case <-timer.C:
-			r.kills++
-		case <-ctx.Done():
-		case <-over:
-			return
-		}
+		r.awaitEnd(ctx, works, over)
 		_ = cmd.Process.Kill()
 	}()
+	first := sync.OnceFunc(func() { close(works) })
 	lines := bufio.NewReader(stdout)
 	for {
 		text, err := lines.ReadBytes('\n')
 		if err != nil {
 			break
 		}
+		first()
 		r.line(text)
 	}
 	close(over)
 	<-killed
-	_ = cmd.Process.Kill()
 	_ = cmd.Wait() // how it was killed
 	if stderr.Len() > 0 {
 		return fmt.Errorf("a child ended by itself: %s", stderr.String())
 	}
 	return nil
+}
+
+// awaitEnd waits until the child has worked for its time, or is not needed any more. One that has not begun is let begin: on a busy machine none would
+// get to anything.
+func (r *restarting) awaitEnd(ctx context.Context, works, over <-chan struct{}) {
+	var end <-chan time.Time
+	for {
+		select {
+		case <-works:
+			works, end = nil, time.After(r.every())
+		case <-end:
+			r.kills++
+			return
+		case <-ctx.Done():
+			return
+		case <-over:
+			return
+		}
+	}
 }

@@ -45,7 +45,9 @@ func TestEndings(t *testing.T) {
 			}, func(err error) bool { // the socket is closed while its streams end
 				return refusedWith("UNAUTHENTICATED")(err) || socket && websocket.CloseStatus(err) == 4403
 			}},
-			{"token expired", func(t *testing.T) string { return w.newToken(t, "expired-"+name, 10*time.Second) }, func(*testing.T, *endingFollower) {}, func(err error) bool {
+			{"token expired", func(t *testing.T) string { return w.newToken(t, "expired-"+name, time.Hour) }, func(t *testing.T, _ *endingFollower) {
+				w.exec(t, "UPDATE api_tokens SET expires_at = now() + interval '1 second' WHERE subject = ?", "service:"+tenant+"/expired-"+name)
+			}, func(err error) bool {
 				if socket {
 					return websocket.CloseStatus(err) == 4403
 				}
