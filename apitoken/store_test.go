@@ -74,7 +74,7 @@ func asOwner(statement string) string {
 
 func notification(t *testing.T, conn *pgx.Conn) string {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	n, err := conn.WaitForNotification(ctx)
 	if err != nil {

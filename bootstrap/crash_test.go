@@ -322,13 +322,13 @@ func TestLeaseIsRenewed(t *testing.T) {
 	t.Parallel()
 	b := setup(t, model.ClaimToken)
 	r := NewReconciler(b.deps)
-	r.Timing.Lease = 1500 * time.Millisecond
+	r.Timing.Lease = 6 * time.Second
 	runID := b.start(b.machine("box", "k"))
 	b.cloud.hook = func(method string) {
 		if method != "identify" {
 			return
 		}
-		end, tick := time.After(2*r.Timing.Lease), time.NewTicker(20*time.Millisecond)
+		end, tick := time.After(r.Timing.Lease*4/3), time.NewTicker(20*time.Millisecond)
 		defer tick.Stop()
 		for {
 			select {

@@ -37,7 +37,7 @@ func setupSim(t *testing.T) *simBench {
 		server.Close()
 	})
 	s.url = server.URL
-	s.bench = setupWith(t, sim.New(sim.Options{Endpoint: s.url, Timeout: time.Second}), `{"apiToken":"env://CLOUD_TOKEN"}`)
+	s.bench = setupWith(t, sim.New(sim.Options{Endpoint: s.url, Timeout: 10 * time.Second}), `{"apiToken":"env://CLOUD_TOKEN"}`)
 	account, err := s.deps.Accounts.Account(t.Context(), s.db.DB, tenant, s.account)
 	if err != nil {
 		t.Fatal(err)
@@ -63,8 +63,12 @@ func (s *simBench) spoil(kinds ...string) {
 	s.t.Helper()
 	var rules []map[string]any
 	for _, kind := range kinds {
+		delay := "1s"
+		if kind == simcloud.FaultSlowBody {
+			delay = "1h" // longer than anybody reads
+		}
 		rules = append(rules, map[string]any{
-			"kind": kind, "delay": "1s", "match": map[string]string{"method": "POST", "path": "/v1/machines"},
+			"kind": kind, "delay": delay, "match": map[string]string{"method": "POST", "path": "/v1/machines"},
 		})
 	}
 	body, err := json.Marshal(rules)

@@ -64,7 +64,7 @@ func (w *watching) next(s *Stream) *model.BootstrapStatusChange {
 			w.t.Fatalf("the stream ended: %v", s.Err())
 		}
 		return c
-	case <-time.After(20 * time.Second):
+	case <-time.After(patience):
 		w.t.Fatal("no change came")
 	}
 	return nil
@@ -327,7 +327,7 @@ func TestWatchCutsOffAReaderThatDoesNotKeepUp(t *testing.T) {
 		w.exec(`INSERT INTO events (tenant_id, type, bootstrap_id, account_id, data)
 			SELECT tenant_id, type, bootstrap_id, account_id, data FROM events WHERE bootstrap_id = ? LIMIT 1`, runID)
 	}
-	for deadline := time.Now().Add(20 * time.Second); w.watcher.Hub.Subscribers() > 0; {
+	for deadline := time.Now().Add(patience); w.watcher.Hub.Subscribers() > 0; {
 		if time.Now().After(deadline) {
 			t.Fatal("the slow reader is not cut off")
 		}
@@ -500,7 +500,7 @@ func TestWatchSharesRowsWithinAScope(t *testing.T) {
 	before := asked.Load()
 	runID := w.start(w.offer("k"))
 	w.next(open)
-	for deadline := time.Now().Add(20 * time.Second); asked.Load() == before; runtime.Gosched() {
+	for deadline := time.Now().Add(patience); asked.Load() == before; runtime.Gosched() {
 		if time.Now().After(deadline) {
 			t.Fatal("the scope of the stream is not asked for")
 		}

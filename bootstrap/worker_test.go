@@ -32,7 +32,7 @@ func (b *bench) run(w *Worker) {
 		b.t.Fatal(err)
 	}
 	b.t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
 		if err := w.Stop(ctx); err != nil {
 			b.t.Errorf("Stop: %v", err)
@@ -43,7 +43,7 @@ func (b *bench) run(w *Worker) {
 // await polls until the condition holds.
 func (b *bench) await(runID, what string, done func(*run) bool) *run {
 	b.t.Helper()
-	deadline, tick := time.After(20*time.Second), time.NewTicker(10*time.Millisecond)
+	deadline, tick := time.After(patience), time.NewTicker(10*time.Millisecond)
 	defer tick.Stop()
 	for {
 		r := b.row(runID)

@@ -432,7 +432,7 @@ func TestJoinsWithOneKeyWaitForEachOther(t *testing.T) {
 				_, err := b.hosts.Join(context.WithoutCancel(t.Context()), second)
 				result <- err
 			}()
-			deadline := time.Now().Add(20 * time.Second)
+			deadline := time.Now().Add(patience)
 			for b.count(t, `SELECT count(*) FROM pg_locks l JOIN pg_database d ON d.oid = l.database
 				WHERE d.datname = current_database() AND locktype = 'advisory' AND NOT granted`) == 0 {
 				if time.Now().After(deadline) || len(result) > 0 {

@@ -384,7 +384,7 @@ func TestARightThatGoesDuringACall(t *testing.T) {
 func TestCallsThatTakeTooLong(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.deadline = time.Second
+	b.deadline = 5 * time.Second
 	a := b.create(t, "main")
 	b.cloud.offers = func(ctx context.Context, _ provider.Account) ([]*model.Offer, error) {
 		<-ctx.Done()

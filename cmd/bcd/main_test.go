@@ -226,8 +226,8 @@ func TestSIGTERMStopsWhateverItDoes(t *testing.T) {
 			if err != nil {
 				t.Errorf("%s: %v: %s", name, err, stderr)
 			}
-		case <-time.After(10 * time.Second):
-			t.Errorf("%s: still running 10 s after SIGTERM", name)
+		case <-time.After(3 * time.Minute):
+			t.Errorf("%s: still running minutes after SIGTERM", name)
 		}
 	}
 }

@@ -136,7 +136,7 @@ func receive(t *testing.T, c <-chan *event.Event) *event.Event {
 			t.Fatal("the subscription was cut off")
 		}
 		return e
-	case <-time.After(30 * time.Second):
+	case <-time.After(3 * time.Minute):
 		t.Fatal("no event came")
 	}
 	return nil

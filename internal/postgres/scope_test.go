@@ -153,7 +153,7 @@ func TestFindingAScopeNeedsNoSecondConnection(t *testing.T) {
 		err := db.NewRaw("SELECT tenant_id FROM secrets").Scan(postgres.WithScope(ctx, postgres.AllTenants()), &tenant)
 		return postgres.Tenants(tenant), err
 	})
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	var g errgroup.Group
 	for range 20 {

@@ -132,7 +132,7 @@ func TestRunInTxStopsWhenTheCallerIsGone(t *testing.T) {
 		t.Errorf("fn ran %d times and RunInTx gave %v, want once and the context's error", runs, err)
 	}
 
-	ctx, cancel = context.WithTimeout(t.Context(), 20*time.Millisecond)
+	ctx, cancel = context.WithTimeout(t.Context(), 2*time.Second)
 	defer cancel()
 	err = db.RunInTx(ctx, func(ctx context.Context, tx bun.Tx) error {
 		_, err := tx.ExecContext(ctx, "SELECT pg_sleep(60)")

@@ -162,8 +162,8 @@ func TestMutants(t *testing.T) {
 
 func TestOrdersGoOutOnce(t *testing.T) {
 	t.Parallel()
-	client := func(url string) provider.Client { // four calls go before the order, each of which has to be in time
-		return rig.Open(url, options{Timeout: 2 * time.Second})
+	client := func(url string) provider.Client {
+		return rig.Open(url, options{Timeout: providertest.SentOnceIn})
 	}
 	providertest.SentOnce(t, isOrder, offerID, newFake(), client)
 	f := newFake()

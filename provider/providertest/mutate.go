@@ -102,7 +102,7 @@ func (m *mutation) try(r *rand.Rand, i, whole int) bool {
 	what := fmt.Sprintf("%d: %s with %s", i, call.name, way.name)
 
 	// A list may be of many pages, each of which comes slowly.
-	ctx, cancel := context.WithTimeout(m.t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(m.t.Context(), 3*time.Minute)
 	defer cancel()
 	err := func() (err error) {
 		defer func() {

@@ -6,12 +6,16 @@ import (
 	"net/http/httptest"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"better/compute/provider"
 )
 
+// SentOnceIn is what a client has time for in SentOnce, where one request gets no answer and those before it have to be in time.
+const SentOnceIn = 5 * time.Second
+
 // SentOnce has an order fail in every way that makes an SDK try again, and counts how often it is sent: once, or a machine may be paid twice.
-// Requests that are no order are the fake's to answer. Client opens a client on the URL, whose requests take 300 ms at most.
+// Requests that are no order are the fake's to answer. Client opens a client on the URL, whose requests take SentOnceIn at most.
 func SentOnce(t *testing.T, isOrder func(*http.Request) bool, offerID string, fake http.Handler, client func(url string) provider.Client) {
 	t.Helper()
 	for name, do := range map[string]Do{

@@ -142,7 +142,7 @@ func run(t *testing.T, name string, s Situation, test func(*testing.T, *Account)
 // limit is for calls that must come back whatever the provider does.
 func limit(t *testing.T) context.Context {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	t.Cleanup(cancel)
 	return ctx
 }
@@ -201,10 +201,10 @@ func failed(t *testing.T, a *Account, what string, err error, classes ...provide
 	return e
 }
 
-// await polls until done, and fails the test when it takes a minute.
+// await polls until done, and fails the test when it takes minutes.
 func await(t *testing.T, what string, done func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(time.Minute); !done(); time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(3 * time.Minute); !done(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("waited in vain for %s", what)
 		}

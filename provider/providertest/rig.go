@@ -159,7 +159,7 @@ func (r *Rig[F]) Refused(t *testing.T, fault Fault) error {
 // SentOnce is SentOnce for the usual account.
 func (r *Rig[F]) SentOnce(t *testing.T, isOrder func(*http.Request) bool) {
 	t.Helper()
-	SentOnce(t, isOrder, r.OfferID, r.Fake(), r.openBriefly)
+	SentOnce(t, isOrder, r.OfferID, r.Fake(), func(url string) provider.Client { return r.Open(url, Options[F]{Timeout: SentOnceIn}) })
 }
 
 // Mutant is the usual account at the fake, for Mutate.

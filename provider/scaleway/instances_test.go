@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"better/compute/apitest/netns"
 	"better/compute/model"
@@ -122,8 +121,8 @@ func TestMutantsOfInstances(t *testing.T) {
 
 func TestInstancesAreOrderedOnce(t *testing.T) {
 	t.Parallel()
-	providertest.SentOnce(t, isInstanceOrder, smallOffer, newCloud(), func(url string) provider.Client { // calls go before it, each of which has to be in time
-		return virtualRig.Open(url, virtualOptions{Timeout: 2 * time.Second})
+	providertest.SentOnce(t, isInstanceOrder, smallOffer, newCloud(), func(url string) provider.Client {
+		return virtualRig.Open(url, virtualOptions{Timeout: providertest.SentOnceIn})
 	})
 }
 

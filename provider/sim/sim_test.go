@@ -278,7 +278,12 @@ func TestEveryFaultOfAnOrder(t *testing.T) {
 	} {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
-			b := setup(t, 2*time.Second, nil)
+			timeout := patience
+			switch kind {
+			case cloud.FaultHang, cloud.FaultHangAfter, cloud.FaultSlowBody:
+				timeout = 5 * time.Second
+			}
+			b := setup(t, timeout, nil)
 			fault := onOrder(kind)
 			switch kind {
 			case cloud.FaultSlowBody:
@@ -309,9 +314,12 @@ func TestEveryFaultOfAnOrder(t *testing.T) {
 	}
 }
 
+// patience bounds every wait for what happens by itself, on a machine that is busy. Success waits for nothing.
+const patience = 3 * time.Minute
+
 func (b *bundle) awaitClaim(client provider.Orderer, there bool) *provider.Claim {
 	b.t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
 		claim, err := client.FindClaim(b.t.Context(), "op")
 		if err != nil {
 			b.t.Fatalf("find claim: %v", err)
@@ -477,7 +485,7 @@ func TestRealAgent(t *testing.T) {
 	}
 	select {
 	case <-joined:
-	case <-time.After(time.Minute):
+	case <-time.After(patience):
 		status, err := client.InstallStatus(t.Context(), b.MachineID, ref)
 		t.Fatalf("the agent did not try to join; install %+v, %v", status, err)
 	}

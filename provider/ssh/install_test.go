@@ -38,7 +38,7 @@ func TestInstall(t *testing.T) {
 	defer func() { _ = server.Close() }()
 	ref := must[string](t)(c.Install(t.Context(), h.Name, p))
 	// The agent calls the server that it was told of.
-	_ = server.(*net.TCPListener).SetDeadline(time.Now().Add(30 * time.Second))
+	_ = server.(*net.TCPListener).SetDeadline(time.Now().Add(3 * time.Minute))
 	call := must[net.Conn](t)(server.Accept())
 	_ = call.Close()
 	if from := call.RemoteAddr().(*net.TCPAddr).AddrPort().Addr(); from != h.Address {
@@ -167,7 +167,7 @@ func TestInstallCutOff(t *testing.T) {
 			t.Parallel()
 			h := netns.Hosts(t, 1)[0]
 			a := accountOn(h)
-			a.driver.Hasten(2*time.Second, 2*time.Second, 30*time.Second)
+			a.driver.Hasten(10*time.Second, 10*time.Second, 3*time.Minute)
 			c := a.open(t)
 			must[string](t)(c.Install(t.Context(), h.Name, payload(t, h, 1)))
 			p := payload(t, h, 2)

@@ -26,7 +26,7 @@ import (
 const (
 	serverVariable = "COMPUTE_TEST_DATABASE_URL"
 	maxConns       = 8
-	cleanupIn      = 30 * time.Second
+	cleanupIn      = 3 * time.Minute // where others use the same server
 )
 
 // New returns an open, migrated, empty database that is dropped when the test ends. Its pool has 8 connections, which work as the

@@ -114,7 +114,7 @@ func newClient(t *testing.T, url string) *client {
 	t.Helper()
 	transport := &http.Transport{}
 	t.Cleanup(transport.CloseIdleConnections)
-	return &client{t: t, url: url, as: "alice", test: &http.Client{Transport: transport, Timeout: 20 * time.Second}}
+	return &client{t: t, url: url, as: "alice", test: &http.Client{Transport: transport, Timeout: patience}}
 }
 
 func (c *client) token(token string) *client {
@@ -206,9 +206,12 @@ func (c *client) named(name string) []cloud.Machine {
 	return call[machinePage](c, 200, "GET", "/v1/machines?name="+name, nil).Machines
 }
 
+// patience bounds every wait for what happens by itself, on a machine that is busy. Success waits for nothing.
+const patience = 3 * time.Minute
+
 func (c *client) await(what string, done func() bool) {
 	c.t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
 		if done() {
 			return
 		}
