@@ -319,7 +319,7 @@ func TestCertificateThatEndsOnAnOpenConnection(t *testing.T) {
 // The two ends of the protocol are written apart, so this is where they meet: bcd's own code against the listener.
 func TestAgentLivesItsWholeLife(t *testing.T) {
 	t.Parallel()
-	b := setup(t, shortLife)
+	b := setupRenewing(t)
 	bcd := b.startAgent(t, b.serve(t), b.ca.Pin())
 	bcd.awaitRenewals(t, 2)
 	hostID := b.texts(t, `SELECT id FROM hosts`)[0]
@@ -342,7 +342,7 @@ func TestAgentLivesItsWholeLife(t *testing.T) {
 // TestAgentsLiveThroughARotation replaces the authority under an agent that renews, and lets another join with the pins of before the switch.
 func TestAgentsLiveThroughARotation(t *testing.T) {
 	t.Parallel()
-	b := setup(t, shortLife)
+	b := setupRenewing(t)
 	address := b.serve(t)
 	present := b.ca.Pin()
 	old := b.startAgent(t, address, present)
@@ -384,7 +384,7 @@ func TestAgentsLiveThroughARotation(t *testing.T) {
 // Neither the machine nor the server being away for a while makes an agent join again or stop renewing.
 func TestAgentOutlivesRestarts(t *testing.T) {
 	t.Parallel()
-	b := setup(t, func(d *host.Deps) { d.CertificateLife, d.Heartbeat = 12*time.Second, time.Second })
+	b := setupRenewing(t)
 	address, end := b.serveAt(t, "127.0.0.1:0")
 	bcd := b.startAgent(t, address, b.ca.Pin())
 	bcd.awaitRenewals(t, 1)
@@ -407,8 +407,14 @@ func TestAgentOutlivesRestarts(t *testing.T) {
 	}
 }
 
-// shortLife makes certificates so short that every few heartbeats are told to renew, with time left where everything is slow.
-func shortLife(d *host.Deps) { d.CertificateLife, d.Heartbeat = 6*time.Second, time.Second }
+// setupRenewing has each heartbeat, of which there is one a second, told to renew: what is issued is most of a day old, and good for a day all the same,
+// so that nothing ends where everything is slow.
+func setupRenewing(t *testing.T) *bundle {
+	t.Helper()
+	b := setup(t, func(d *host.Deps) { d.Heartbeat = time.Second })
+	b.exec(t, `ALTER TABLE host_certificates ALTER COLUMN issued_at SET DEFAULT now() - interval '23 hours'`)
+	return b
+}
 
 // bcd is the agent at work, on a machine of its own.
 type bcd struct {
