@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"better/compute/apitest/harness"
 	"better/compute/internal/postgres/pgtest"
@@ -168,8 +169,11 @@ func TestStreamsEndWithTheirOpenIDConnectToken(t *testing.T) {
 	if got := s.viewer(t, p.token(t, "ada", audience)); got != "user:ada" {
 		t.Fatal(got)
 	}
-	token := p.token(t, "ada", audience, "expires:"+shortLife.String())
-	socket, events := s.socket(t, token), s.sse(t, token)
+	open := func(life time.Duration) (token string, socket, events stream) {
+		token = p.token(t, "ada", audience, "expires:"+life.String())
+		return token, s.socket(t, token), s.sse(t, token)
+	}
+	token, socket, events := open(shortLife(func() { open(time.Hour) }))
 	if got := socket.wait(t, "the WebSocket"); got != "4403" {
 		t.Errorf("the WebSocket ended with %s", got)
 	}

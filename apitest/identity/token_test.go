@@ -121,12 +121,15 @@ func TestTheLifeOfAnAPIToken(t *testing.T) {
 func TestStreamsEndWithTheirAPIToken(t *testing.T) {
 	t.Parallel()
 	one, two, _ := newReplicas(t)
-	one.grant(t, "acme", "service:acme/ci", "provider-viewer", "compute-tenant/acme")
-	token, _ := one.make(t, "acme", values{"tenantId": "acme", "name": "ci", "expiresAt": time.Now().Add(shortLife).Format(time.RFC3339Nano)})
-	eventually(t, "the role", "", func() string {
-		return two.graphql(t, token, `{ providerAccounts(tenantId: "acme") { nodes { id } } }`, nil).code
-	})
-	socket, events := one.socket(t, token), two.sse(t, token)
+	open := func(name string, life time.Duration) (token string, socket, events stream) {
+		one.grant(t, "acme", "service:acme/"+name, "provider-viewer", "compute-tenant/acme")
+		token, _ = one.make(t, "acme", values{"tenantId": "acme", "name": name, "expiresAt": time.Now().Add(life).Format(time.RFC3339Nano)})
+		eventually(t, "the role", "", func() string {
+			return two.graphql(t, token, `{ providerAccounts(tenantId: "acme") { nodes { id } } }`, nil).code
+		})
+		return token, one.socket(t, token), two.sse(t, token)
+	}
+	token, socket, events := open("ci", shortLife(func() { open("first", time.Hour) }))
 	if got := socket.wait(t, "the WebSocket"); got != "4403" && got != "UNAUTHENTICATED" {
 		t.Errorf("the WebSocket ended with %s", got)
 	}
