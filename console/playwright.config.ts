@@ -5,13 +5,13 @@ export default defineConfig({
   outputDir: 'test-results',
   workers: 2, // each has a server and a simulated cloud, and tells it what to do wrong
   fullyParallel: false,
-  // Deadlines, which a machine that does other things too may come near to.
-  timeout: 180_000,
-  expect: { timeout: 40_000 },
+  // Deadlines, which only what hangs comes near to.
+  timeout: 600_000,
+  expect: { timeout: 120_000 },
   reporter: [['list']],
   use: {
     browserName: 'chromium',
-    actionTimeout: 40_000,
+    actionTimeout: 120_000,
     launchOptions: { executablePath: process.env.CHROMIUM ?? '/usr/bin/chromium', args: ['--no-sandbox'] },
     viewport: { width: 1280, height: 900 },
     locale: 'en-GB',

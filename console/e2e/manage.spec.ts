@@ -177,7 +177,7 @@ test('a machine that nothing owns any more is given back', async ({ page }) => {
   const account = await connect(tenant, 'leftovers');
   const hosts = await pool(tenant, 'leaving');
   const id = await bootstrap(tenant, account, hosts);
-  await expect.poll(() => statusOf(tenant, id), { timeout: 90_000 }).toBe('JOINED');
+  await expect.poll(() => statusOf(tenant, id), { timeout: 240_000 }).toBe('JOINED');
   await signIn(page, `/t/${tenant}/pools/${hosts}`);
   await page.getByRole('button', { name: /^Remove / }).click();
   await page.getByRole('dialog').getByRole('button', { name: 'Remove' }).click();
@@ -185,7 +185,7 @@ test('a machine that nothing owns any more is given back', async ({ page }) => {
 
   await page.goto(`/t/${tenant}/orphans`);
   const release = page.getByRole('button', { name: /^Give back / });
-  await expect(release).toBeVisible({ timeout: 120_000 }); // by itself, when the provider's lists may not lag any more
+  await expect(release).toBeVisible({ timeout: 240_000 }); // by itself, when the provider's lists may not lag any more
   await accessible(page);
   await release.click();
   const dialog = page.getByRole('dialog');
@@ -195,7 +195,7 @@ test('a machine that nothing owns any more is given back', async ({ page }) => {
   await accessible(page);
   await dialog.getByLabel('Machine id').fill(machine);
   await dialog.getByRole('button', { name: 'Give it back' }).click();
-  await expect(page.getByRole('row', { name: new RegExp(machine) })).toContainText('Given back', { timeout: 90_000 });
+  await expect(page.getByRole('row', { name: new RegExp(machine) })).toContainText('Given back', { timeout: 240_000 });
 });
 
 test('the audit log by its filters, which are in the address', async ({ page }) => {

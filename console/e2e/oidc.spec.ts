@@ -7,9 +7,9 @@ let stopIssuer = async () => {};
 let tenant = '';
 
 test.beforeAll(async ({ product }, { workerIndex }) => {
-  test.setTimeout(180_000); // the provider is compiled
+  test.setTimeout(600_000); // the provider is compiled
   tenant = `oidc-${workerIndex}`;
-  stopIssuer = await startIssuer(product, '25s');
+  stopIssuer = await startIssuer(product, '60s');
   await faults();
   await connect(tenant, 'cloud');
   await call('mutation($in: GrantRoleInput!) { grantRole(input: $in) { roleBinding { subject } } }', {
@@ -51,7 +51,7 @@ test('sign in at the issuer with a code and its proof, until the credential ends
   await page.keyboard.press('Escape');
 
   // The server stops to take the token by itself, and the page says so without being touched.
-  await expect(page.getByText('Your session has ended')).toBeVisible({ timeout: 60_000 });
+  await expect(page.getByText('Your session has ended')).toBeVisible({ timeout: 240_000 });
   expect(await page.evaluate(() => JSON.stringify(sessionStorage))).not.toContain('eyJ');
 });
 

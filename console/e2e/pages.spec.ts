@@ -288,7 +288,7 @@ test('works at the width of a phone', async ({ page }) => {
 });
 
 test('a host that is heard again is quiet no longer', async ({ page }) => {
-  await expect.poll(() => statusOf(tenant, run), { timeout: 90_000 }).toBe('JOINED');
+  await expect.poll(() => statusOf(tenant, run), { timeout: 240_000 }).toBe('JOINED');
   let quiet = true;
   await page.route('**/graphql', async (route) => {
     const body = route.request().postDataJSON() as { operationName?: string };

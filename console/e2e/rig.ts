@@ -159,7 +159,7 @@ export const test = base.extend<{ watched: string[]; elsewhere: string[] }, { pr
       await use(product);
       await product.stop();
     },
-    { scope: 'worker', auto: true, timeout: 120_000 },
+    { scope: 'worker', auto: true, timeout: 300_000 },
   ],
   baseURL: async ({ product }, use) => use(product.url),
   elsewhere: [[], { option: true }],

@@ -80,7 +80,7 @@ test('from an empty tenant to a host', async ({ page }, { workerIndex }) => {
     await expect(page.getByRole('heading', { name: /^Bootstrap …/ })).toBeVisible();
     await accessible(page);
     await page.reload();
-    await expect(page.getByText('The machine is a host', { exact: true })).toBeVisible({ timeout: 90_000 });
+    await expect(page.getByText('The machine is a host', { exact: true })).toBeVisible({ timeout: 240_000 });
     const states = page.getByRole('list', { name: 'States' }).getByRole('listitem');
     await expect(states).toHaveText([/Claiming/, /Identifying/, /Preparing/, /Installing/, /Installed/, /Joined/]);
     await accessible(page);

@@ -16,16 +16,16 @@ test('pictures', async ({ page }) => {
   await expect(page.getByRole('heading', { name: 'Sign in' })).toBeVisible();
   await page.screenshot({ path: 'screenshots/sign-in-light.png' });
   await signIn(page, `/t/${tenant}/bootstraps/${joined}`);
-  await expect(page.getByText('The machine is a host', { exact: true })).toBeVisible({ timeout: 60_000 });
+  await expect(page.getByText('The machine is a host', { exact: true })).toBeVisible({ timeout: 240_000 });
 
   await faults({ kind: 'install_fails', match: { method: 'POST', path: '/v1/machines/' }, count: -1 });
   const failed = await bootstrap(tenant, account, hosts);
   await page.goto(`/t/${tenant}/bootstraps/${failed}`);
-  await expect(page.getByText('It failed')).toBeVisible({ timeout: 60_000 });
+  await expect(page.getByText('It failed')).toBeVisible({ timeout: 240_000 });
   await faults({ kind: 'install_hangs', match: { method: 'POST', path: '/v1/machines/' }, count: -1 });
   const running = await bootstrap(tenant, account, hosts);
   await page.goto(`/t/${tenant}/bootstraps/${running}`);
-  await expect(page.locator('[aria-current=step]')).toContainText('Installing', { timeout: 60_000 });
+  await expect(page.locator('[aria-current=step]')).toContainText('Installing', { timeout: 240_000 });
 
   await page.goto(`/t/${tenant}/offers`);
   await expect(page.getByRole('table', { name: 'Offers' })).toBeVisible();
