@@ -194,19 +194,30 @@ func pointsOf(all []strike) int {
 	return len(points)
 }
 
+// reachIn is how long a point is armed, on a machine that is busy, before it counts as one that is not passed.
+const reachIn = 90 * time.Second
+
 // awaitDeath waits until a replica is dead; it starts more runs when those that are there do not pass the point.
 func (m *torment) awaitDeath(w way) bool {
-	again := time.Now().Add(2 * time.Second)
-	for deadline := time.Now().Add(15 * time.Second); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+	again := time.Now().Add(patienceFor(w))
+	for deadline := time.Now().Add(reachIn); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
 		if slices.ContainsFunc(m.replicas, func(p *replica) bool { return p.Dead() }) {
 			return true
 		}
-		if time.Now().After(again) {
-			again = time.Now().Add(2 * time.Second)
-			m.begin(w)
-		}
+		again = m.beginAgain(w, again)
 	}
 	return false
+}
+
+// beginAgain starts one more run of the way when that is due, unless runs pile up, and says when it is due next.
+func (m *torment) beginAgain(w way, due time.Time) time.Time {
+	if time.Now().Before(due) {
+		return due
+	}
+	if m.unfinished() < crowd {
+		m.begin(w)
+	}
+	return time.Now().Add(patienceFor(w))
 }
 
 // aim is a strike that is armed.
@@ -228,7 +239,9 @@ type siege struct {
 	aims    int
 	kills   int
 	perKill float64 // runs
-	forgot  time.Time
+
+	forgot   time.Time // when the faults were forgotten last
+	forgotAt int       // how many runs had been started then
 }
 
 // large is how many kills are enough for every hit, so that none may be left out.
@@ -286,11 +299,12 @@ func (s *siege) unmet() (unmet []hit) {
 // forgetFaults has the cloud do well again now and then: what spoils requests that never come would in the end spoil every run. And it does what the
 // databases of tests have nobody for.
 func (s *siege) forgetFaults() {
-	if time.Since(s.forgot) > 5*time.Second {
-		s.forgot = time.Now()
-		s.cloudCall(http.MethodDelete, "/v1/_faults", "", nil)
-		s.exec("VACUUM bootstraps, provider_accounts, orphans, machine_reservations, river_job")
+	if s.started-s.forgotAt < crowd/2 && time.Since(s.forgot) < reachIn {
+		return
 	}
+	s.forgotAt, s.forgot = s.started, time.Now()
+	s.cloudCall(http.MethodDelete, "/v1/_faults", "", nil)
+	s.exec("VACUUM bootstraps, provider_accounts, orphans, machine_reservations, river_job")
 }
 
 // next is a hit that was not struck yet, as long as one is left in this round.
@@ -314,7 +328,7 @@ func (s *siege) aimAt(n int) {
 		one := s.next()
 		s.aims++
 		s.armed = append(s.armed, &aim{
-			strike: one, number: s.aims, until: time.Now().Add(30 * time.Second), another: time.Now().Add(patienceFor(one.way)),
+			strike: one, number: s.aims, until: time.Now().Add(reachIn), another: time.Now().Add(patienceFor(one.way)),
 		})
 		s.arms()
 		s.begin(one.way)
@@ -347,10 +361,7 @@ func (s *siege) reap() {
 			s.miss(h)
 			return true
 		}
-		if time.Now().After(a.another) {
-			a.another = time.Now().Add(patienceFor(a.way))
-			s.begin(a.way)
-		}
+		a.another = s.beginAgain(a.way, a.another)
 		return false
 	})
 	if len(s.armed) != was {
@@ -414,7 +425,7 @@ func TestBootstraps(t *testing.T) {
 func TestOrderLimit(t *testing.T) {
 	const limit, asked = 5, 20
 	seed := seedOf(t)
-	m := newTorment(t, seed, 2, func(r *rig) { r.ordersPerHour, r.timing.ClaimVPS = limit, time.Minute })
+	m := newTorment(t, seed, 2, func(r *rig) { r.unhurried(); r.ordersPerHour, r.timing.ClaimVPS = limit, time.Hour })
 	m.bringPerson()
 	strikes := m.armAll("claiming.intended", "claiming.attempted", "claiming.ordered", "leased", "decided", "waiting")
 	for i := range asked {

@@ -96,7 +96,7 @@ func (r *rig) checkClocks() {
 		if err := json.Unmarshal(first, &line); err != nil {
 			r.t.Fatalf("%s begins its log with %q", p.name, first)
 		}
-		if off := time.Until(line.Time) - offset; off < -patience || off > patience {
+		if off := time.Until(line.Time) - offset; off.Abs() > harness.Patience {
 			r.t.Errorf("the clock of %s is off by %s, not by %s", p.name, time.Until(line.Time).Round(time.Second), offset)
 		}
 	}

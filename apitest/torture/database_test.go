@@ -50,7 +50,7 @@ func (d *database) start() {
 func (d *database) restart() (accepting time.Time) {
 	d.t.Helper()
 	first, url := make(chan time.Time, 1), d.pg.URL()
-	ctx, stop := context.WithTimeout(d.t.Context(), patience)
+	ctx, stop := context.WithTimeout(d.t.Context(), harness.Patience)
 	defer stop()
 	go func() {
 		for ; ctx.Err() == nil; time.Sleep(5 * time.Millisecond) {
@@ -203,7 +203,7 @@ func (r *rig) writeOn(told *acknowledged, done <-chan struct{}) (ended *sync.Wai
 func TestDatabaseCrashes(t *testing.T) {
 	crashes := number(t, "CRASHES", 2)
 	d := newDatabase(t)
-	r := newRig(t, 1, 2, func(r *rig) { r.dsn = d.pg.URL() })
+	r := newRig(t, 1, 2, (*rig).unhurried, func(r *rig) { r.dsn = d.pg.URL() })
 	told, done := new(acknowledged), make(chan struct{})
 	ended := r.writeOn(told, done)
 	var slowest time.Duration

@@ -194,7 +194,7 @@ func (r *rig) trusted(a *agent, listener string) bool {
 	}}
 	defer transport.CloseIdleConnections()
 	body := mustJSON(r.t, host.HeartbeatRequest{AgentVersion: "1.0", Clock: time.Now().UTC().Format(time.RFC3339Nano)})
-	res, err := (&http.Client{Transport: transport, Timeout: 30 * time.Second}).Post("https://"+listener+"/v1/heartbeat", "application/json", bytes.NewReader(body))
+	res, err := (&http.Client{Transport: transport, Timeout: harness.Patience}).Post("https://"+listener+"/v1/heartbeat", "application/json", bytes.NewReader(body))
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -262,7 +262,7 @@ func TestJoins(t *testing.T) {
 	honest := max(1, tokens/4)
 	r := newRig(t, 3, 2)
 	random := rand.New(rand.NewPCG(seed, 0))
-	client := &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{
+	client := &http.Client{Timeout: callLimit, Transport: &http.Transport{
 		MaxIdleConnsPerHost: 64, MaxConnsPerHost: 64, TLSClientConfig: &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS13},
 	}}
 	t.Cleanup(client.CloseIdleConnections)

@@ -289,7 +289,7 @@ func TestHistories(t *testing.T) {
 		r.together(some, calls)
 		for i, h := range some {
 			lost, all = lost+h.lost, all+len(h.ops)
-			switch porcupine.CheckOperationsTimeout(contract(), h.ops, time.Minute) {
+			switch porcupine.CheckOperationsTimeout(contract(), h.ops, 10*time.Minute) {
 			case porcupine.Illegal:
 				illegal++
 				t.Errorf("history %d cannot have been", first+i)

@@ -4,5 +4,10 @@ package torture
 
 import "time"
 
-// firstSuccess is how soon after the database is back a write has to be acknowledged.
-const firstSuccess = 2 * time.Second
+const (
+	// firstSuccess is how soon after the database is back a write has to be acknowledged.
+	firstSuccess = 2 * time.Second
+
+	// settleIn is how soon after the last fault every run has to be final.
+	settleIn = time.Minute
+)

@@ -117,7 +117,7 @@ type paused struct {
 // nothing.
 func TestPauses(t *testing.T) {
 	pauses, seed := number(t, "PAUSES", 6), seedOf(t)
-	m := newTorment(t, seed, 3)
+	m := newTorment(t, seed, 3, func(r *rig) { r.http.Timeout = 5 * time.Second }) // a server that has stopped says nothing
 	m.exec(witness)
 	m.bringPerson()
 	all := strikes(m.record(pausedIn(pauses)...))
@@ -126,7 +126,7 @@ func TestPauses(t *testing.T) {
 	for i := 0; done < pauses && !t.Failed(); i++ {
 		s := nextPause(all, i, points)
 		if !m.pauseAt(s, &sum) {
-			if tried[s.point]++; tried[s.point] > 5 {
+			if tried[s.point]++; tried[s.point] > 20 {
 				t.Errorf("no server that can lose anything comes to %s", s.point)
 			}
 			continue
@@ -171,7 +171,7 @@ func (m *torment) pauseAt(s strike, sum *paused) bool {
 	m.arm("stop", s.point, s.hit)
 	m.begin(s.way)
 	m.begin(s.way)
-	stopped := m.awaitStop()
+	stopped := m.awaitStop(s.way)
 	m.disarm()
 	if stopped == nil {
 		return false
@@ -233,10 +233,12 @@ func (m *torment) awaitLeaseEnd() {
 	harness.Await(m.t, "a lease has ended", func() bool { return m.count("SELECT (now() > ?)::int", end) == 1 })
 }
 
-// awaitStop is the replica that has stopped itself; nil when none came to the point.
-func (m *torment) awaitStop() *replica {
+// awaitStop is the replica that has stopped itself; nil when none came to the point. It starts more runs when those that are there do not pass it.
+func (m *torment) awaitStop(w way) *replica {
 	path := filepath.Join(m.dir, "faults", fmt.Sprint("stopped-", m.armed))
-	for deadline := time.Now().Add(6 * time.Second); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+	again := time.Now().Add(patienceFor(w))
+	for deadline := time.Now().Add(reachIn); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+		again = m.beginAgain(w, again)
 		text, err := os.ReadFile(path)
 		pid, bad := strconv.Atoi(string(text))
 		if err != nil || bad != nil {

@@ -27,7 +27,7 @@ func (m *torment) bringPerson() {
 
 // say makes a call as the person, who repeats himself when it fails.
 func say(ctx context.Context, r *rig, mutation, input string, values map[string]any) bool {
-	asked, stop := context.WithTimeout(ctx, 5*time.Second)
+	asked, stop := context.WithTimeout(ctx, callLimit)
 	defer stop()
 	_, err := ask[struct {
 		Typename string `json:"__typename"`

@@ -127,7 +127,9 @@ func (r *rig) order(a account, name string) (machineID string) {
 // The same where each account knows the machine by another id, so that only what the machine says of itself tells that it is one.
 func TestRacesByOtherNames(t *testing.T) {
 	races := number(t, "RACES", 20)
-	r := newRig(t, 2, 2, func(r *rig) { r.timing.Identifying, r.timing.Installing = time.Hour, time.Hour })
+	r := newRig(t, 2, 2, func(r *rig) {
+		r.timing.Identifying, r.timing.Preparing, r.timing.Installing = time.Hour, time.Hour, time.Hour
+	})
 	between := r.namesakes()
 	for _, p := range r.replicas {
 		p.config["providers"] = []any{map[string]any{"name": "sim", "endpoint": between}}

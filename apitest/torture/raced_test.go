@@ -2,7 +2,14 @@
 
 package torture
 
-import "time"
+import (
+	"time"
 
-// firstSuccess is generous where all is slowed down.
-const firstSuccess = 20 * time.Second
+	"better/compute/apitest/harness"
+)
+
+// How soon is no question of a server that the race detector slows down, beside the tests of other packages: that it happens is.
+const (
+	firstSuccess = harness.Patience
+	settleIn     = harness.Patience - time.Minute
+)

@@ -30,11 +30,11 @@ import (
 )
 
 const (
-	patience = 90 * time.Second // bounds every wait; success waits for nothing
-	settleIn = 60 * time.Second // in which every run is final after the last fault
-	lease    = time.Second
-	listLag  = 5 * time.Second // the simulated cloud's
-	token    = "torture-token"
+	// callLimit is how long a call waits for a server, or the cloud, that says nothing; then another is asked.
+	callLimit = 30 * time.Second
+	lease     = time.Second
+	listLag   = 5 * time.Second // the simulated cloud's
+	token     = "torture-token"
 )
 
 // timing makes moments of minutes.
@@ -47,6 +47,12 @@ func timing() bootstrap.Timing {
 		Cleanup: 200 * time.Millisecond, CleanupMax: 2 * time.Second, Uncertain: time.Second, ListMargin: 2 * time.Second,
 		ClockSkew: 5 * time.Minute,
 	}
+}
+
+// unhurried gives each state of a run a minute, for a test in which runs have to come to a good end.
+func (r *rig) unhurried() {
+	r.timing.ClaimVPS, r.timing.ClaimMetal, r.timing.Identifying = time.Minute, time.Minute, time.Minute
+	r.timing.Preparing, r.timing.Installing, r.timing.Installed = time.Minute, time.Minute, time.Minute
 }
 
 // account is one project of the cloud.
@@ -94,7 +100,7 @@ func newRig(t testing.TB, tenants, replicas int, change ...func(*rig)) *rig {
 	t.Helper()
 	r := &rig{
 		t: t, dir: t.TempDir(), timing: timing(), providers: []string{"sim", "sim"},
-		http: &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{MaxIdleConnsPerHost: 64}},
+		http: &http.Client{Timeout: callLimit, Transport: &http.Transport{MaxIdleConnsPerHost: 64}},
 	}
 	r.server = programs.Program(t, "compute-api")
 	for _, fn := range change {
@@ -247,7 +253,7 @@ func (r *rig) cloudCall(method, path, secret string, body any) []byte {
 	}
 	req.Header.Set(cloud.AdminHeader, "test")
 	req.Header.Set("Authorization", "Bearer "+secret)
-	res, err := r.http.Do(req)
+	res, err := (&http.Client{Transport: r.http.Transport, Timeout: harness.Patience}).Do(req)
 	if err != nil {
 		r.t.Fatalf("asking the cloud: %v", err)
 	}
@@ -303,7 +309,7 @@ func ask[T any](ctx context.Context, r *rig, mutation, input, fields string, val
 		"query":     fmt.Sprintf("mutation($input: %s!) { payload: %s(input: $input) %s }", input, mutation, fields),
 		"variables": map[string]any{"input": values},
 	})
-	for deadline := time.Now().Add(patience); ; {
+	for deadline := time.Now().Add(harness.Patience); ; {
 		replica := r.replicas[int(r.turn.Add(1))%len(r.replicas)]
 		payload, err = askOne[T](ctx, r, replica, body)
 		e, refused := errors.AsType[*refusal](err)
@@ -476,11 +482,11 @@ func (r *rig) revive() (revived int) {
 func (r *rig) toAReplica(machine net.Conn) (server net.Conn, marked bool, err error) {
 	first := int(r.arrived.Add(1))
 	for i := range r.replicas {
-		server, err = net.DialTimeout("tcp", r.replicas[(first+i)%len(r.replicas)].agent, time.Second)
+		server, err = net.DialTimeout("tcp", r.replicas[(first+i)%len(r.replicas)].agent, 5*time.Second)
 		if err != nil {
 			continue
 		}
-		end := time.Now().Add(20 * time.Second) // a join takes moments
+		end := time.Now().Add(time.Minute) // a join takes moments
 		return server, false, errors.Join(machine.SetDeadline(end), server.SetDeadline(end))
 	}
 	return nil, false, err

@@ -145,9 +145,9 @@ func (m *torment) goOn(w way, a account, runID string, patience time.Duration) e
 	return nil
 }
 
-// comesTo waits until it is so with the run; false when the run is over without it.
+// comesTo waits until it is so with the run; false when the run is over without it, or takes long.
 func (m *torment) comesTo(runID, what string) bool {
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline) && m.t.Context().Err() == nil; time.Sleep(50 * time.Millisecond) {
+	for deadline := time.Now().Add(90 * time.Second); time.Now().Before(deadline) && m.t.Context().Err() == nil; time.Sleep(50 * time.Millisecond) {
 		var so, over bool
 		err := m.db.NewRaw("SELECT "+what+", live_account_id IS NULL FROM bootstraps WHERE id = ?", runID).Scan(m.t.Context(), &so, &over)
 		if err == nil && (so || over) {
