@@ -22,13 +22,13 @@ import (
 	"testing"
 	"time"
 
+	"better/compute/internal/leaktest"
 	"better/compute/internal/pki"
 
 	"github.com/google/go-cmp/cmp"
-	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 const (
 	token  = "bcj1.canary-of-the-join-token"

@@ -11,17 +11,16 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"better/compute/authz"
 	"better/compute/internal/cursor"
+	"better/compute/internal/leaktest"
 	"better/compute/internal/postgres"
 	"better/compute/internal/postgres/pgtest"
 	"better/compute/internal/problem"
 	"better/compute/model"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m, pgtest.IgnoreServer()) }
+func TestMain(m *testing.M) { leaktest.Main(m, pgtest.IgnoreServer()) }
 
 type world struct {
 	*Service

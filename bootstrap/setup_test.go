@@ -10,11 +10,11 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/uptrace/bun"
-	"go.uber.org/goleak"
 
 	"better/compute/authz"
 	"better/compute/internal/cursor"
 	"better/compute/internal/id"
+	"better/compute/internal/leaktest"
 	"better/compute/internal/postgres"
 	"better/compute/internal/postgres/pgtest"
 	"better/compute/internal/problem"
@@ -25,7 +25,7 @@ import (
 	"better/compute/secret"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m, pgtest.IgnoreServer()) }
+func TestMain(m *testing.M) { leaktest.Main(m, pgtest.IgnoreServer()) }
 
 const (
 	tenant = "acme"

@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"better/compute/agent"
+	"better/compute/apitest/harness"
 	"better/compute/host"
 	"better/compute/internal/pki"
 	"better/compute/model"
@@ -385,7 +386,8 @@ func TestAgentsLiveThroughARotation(t *testing.T) {
 func TestAgentOutlivesRestarts(t *testing.T) {
 	t.Parallel()
 	b := setupRenewing(t)
-	address, end := b.serveAt(t, "127.0.0.1:0")
+	address := harness.FreeAddress(t, "127.0.0.1") // nobody gets it while the server is away
+	_, end := b.serveAt(t, address)
 	bcd := b.startAgent(t, address, b.ca.Pin())
 	bcd.awaitRenewals(t, 1)
 

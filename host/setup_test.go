@@ -12,13 +12,12 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"better/compute/authz"
 	"better/compute/bootstrap"
 	"better/compute/host"
 	"better/compute/internal/cursor"
 	"better/compute/internal/id"
+	"better/compute/internal/leaktest"
 	"better/compute/internal/pki"
 	"better/compute/internal/postgres"
 	"better/compute/internal/postgres/pgtest"
@@ -26,7 +25,7 @@ import (
 	"better/compute/model"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m, pgtest.IgnoreServer()) }
+func TestMain(m *testing.M) { leaktest.Main(m, pgtest.IgnoreServer()) }
 
 const (
 	tenant    = "acme:eu.1"

@@ -26,14 +26,14 @@ import (
 	"time"
 
 	"github.com/go-jose/go-jose/v4"
-	"go.uber.org/goleak"
 
 	"better/compute/authz"
+	"better/compute/internal/leaktest"
 	"better/compute/internal/postgres/pgtest"
 	"better/compute/internal/problem"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m, pgtest.IgnoreServer()) }
+func TestMain(m *testing.M) { leaktest.Main(m, pgtest.IgnoreServer()) }
 
 const audience = "compute"
 

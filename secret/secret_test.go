@@ -17,9 +17,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/uptrace/bun"
-	"go.uber.org/goleak"
 
 	"better/compute/authz"
+	"better/compute/internal/leaktest"
 	"better/compute/internal/postgres"
 	"better/compute/internal/postgres/pgtest"
 	"better/compute/internal/problem"
@@ -28,7 +28,7 @@ import (
 	"better/compute/secret/vault/vaulttest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m, pgtest.IgnoreServer()) }
+func TestMain(m *testing.M) { leaktest.Main(m, pgtest.IgnoreServer()) }
 
 const canary = "canary-5f1d-value"
 

@@ -16,15 +16,15 @@ import (
 	"time"
 
 	"github.com/99designs/gqlgen/graphql"
-	"go.uber.org/goleak"
 
 	"better/compute/authz"
 	"better/compute/graph"
+	"better/compute/internal/leaktest"
 	"better/compute/internal/problem"
 	"better/compute/model"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 // The tokens of the fixture.
 const (

@@ -15,8 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
+	"better/compute/internal/leaktest"
 	"better/compute/internal/postgres/pgtest"
 )
 
@@ -25,12 +24,21 @@ const Patience = 5 * time.Minute
 
 // Main runs the tests of a package, wants them to leave no goroutine behind, and removes what was built for them.
 func Main(m *testing.M, builds ...*Build) {
-	goleak.VerifyTestMain(m, pgtest.IgnoreServer(), goleak.Cleanup(func(code int) {
-		for _, b := range builds {
+	leaktest.Main(tests{m, builds}, pgtest.IgnoreServer())
+}
+
+type tests struct {
+	*testing.M
+	builds []*Build
+}
+
+func (t tests) Run() int {
+	defer func() {
+		for _, b := range t.builds {
 			b.remove()
 		}
-		os.Exit(code)
-	}))
+	}()
+	return t.M.Run()
 }
 
 // Await polls until it is so.

@@ -25,9 +25,9 @@ import (
 	"time"
 
 	"github.com/coder/websocket"
-	"go.uber.org/goleak"
 	"golang.org/x/sync/errgroup"
 
+	"better/compute/internal/leaktest"
 	"better/compute/internal/postgres/pgtest"
 	"better/compute/internal/problem"
 )
@@ -37,7 +37,7 @@ var (
 	seed     = flag.Uint64("seed", 0, "repeats a run; 0 takes one at random")
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m, pgtest.IgnoreServer()) }
+func TestMain(m *testing.M) { leaktest.Main(m, pgtest.IgnoreServer()) }
 
 func TestWalls(t *testing.T) {
 	for _, rowSecurity := range []bool{true, false} {

@@ -23,6 +23,7 @@ var may = map[string][]string{
 	"internal/archtest":          {},
 	"internal/id":                {},
 	"internal/guard":             {},
+	"internal/leaktest":          {},
 	"internal/postgres/embedded": {},
 	"internal/problem":           {},
 	"internal/slots":             {},

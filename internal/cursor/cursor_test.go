@@ -10,14 +10,13 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"better/compute/internal/cursor"
+	"better/compute/internal/leaktest"
 	"better/compute/internal/postgres/pgtest"
 	"better/compute/internal/problem"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m, pgtest.IgnoreServer()) }
+func TestMain(m *testing.M) { leaktest.Main(m, pgtest.IgnoreServer()) }
 
 func list(t testing.TB, s *cursor.Sealer, query, tenantID string, filter ...string) cursor.List {
 	t.Helper()

@@ -12,9 +12,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/uptrace/bun"
-	"go.uber.org/goleak"
 
 	"better/compute/internal/event"
+	"better/compute/internal/leaktest"
 	"better/compute/internal/postgres"
 	"better/compute/internal/postgres/pgtest"
 	"better/compute/internal/problem"
@@ -52,7 +52,7 @@ func (b bundle) write(ctx context.Context, bootstrap, typ string) error {
 }
 
 func TestMain(m *testing.M) {
-	goleak.VerifyTestMain(m, pgtest.IgnoreServer())
+	leaktest.Main(m, pgtest.IgnoreServer())
 }
 
 // Writers commit late, in any order, and sometimes not at all. A naive reader by id loses a fifth of such events.

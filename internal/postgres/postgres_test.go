@@ -13,15 +13,15 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/uptrace/bun"
-	"go.uber.org/goleak"
 
+	"better/compute/internal/leaktest"
 	"better/compute/internal/postgres"
 	"better/compute/internal/postgres/embedded"
 	"better/compute/internal/postgres/pgtest"
 	"better/compute/internal/problem"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m, pgtest.IgnoreServer()) }
+func TestMain(m *testing.M) { leaktest.Main(m, pgtest.IgnoreServer()) }
 
 func TestOpenBoundsWhatAConnectionMayTake(t *testing.T) {
 	t.Parallel()

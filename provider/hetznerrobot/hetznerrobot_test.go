@@ -14,17 +14,17 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
 	cryptossh "golang.org/x/crypto/ssh"
 
 	"better/compute/apitest/netns"
+	"better/compute/internal/leaktest"
 	"better/compute/provider"
 	"better/compute/provider/hetznerrobot"
 	"better/compute/provider/providertest"
 	"better/compute/provider/ssh"
 )
 
-func TestMain(m *testing.M) { providertest.Main(m, func(m *testing.M) { goleak.VerifyTestMain(m) }) }
+func TestMain(m *testing.M) { providertest.Main(m, func(m *testing.M) { leaktest.Main(m) }) }
 
 const (
 	plainConfig = `{"user":"#ws+canary","password":"secret://robot","sshPrivateKey":"secret://robot-ssh"}`

@@ -7,8 +7,8 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"net"
 	"net/http"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -19,6 +19,7 @@ import (
 
 	"golang.org/x/crypto/bcrypt"
 
+	"better/compute/apitest/harness"
 	"better/compute/provider"
 	"better/compute/provider/providertest"
 )
@@ -108,12 +109,7 @@ func write(t *testing.T, path, text string) {
 
 func freePort(t *testing.T) int {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = l.Close() }()
-	return l.Addr().(*net.TCPAddr).Port
+	return int(netip.MustParseAddrPort(harness.FreeAddress(t, "127.0.0.1")).Port())
 }
 
 // run starts a daemon. Its log is shown when the test fails.

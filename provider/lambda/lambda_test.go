@@ -6,16 +6,15 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"better/compute/apitest/netns"
+	"better/compute/internal/leaktest"
 	"better/compute/provider"
 	"better/compute/provider/lambda"
 	"better/compute/provider/providertest"
 	"better/compute/provider/vendor"
 )
 
-func TestMain(m *testing.M) { providertest.Main(m, func(m *testing.M) { goleak.VerifyTestMain(m) }) }
+func TestMain(m *testing.M) { providertest.Main(m, func(m *testing.M) { leaktest.Main(m) }) }
 
 const plainConfig = `{"apiKey":"secret://lambda","sshPrivateKey":"secret://lambda-ssh","sshKeyName":"compute"}`
 

@@ -12,16 +12,15 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"better/compute/apitest/netns"
+	"better/compute/internal/leaktest"
 	"better/compute/model"
 	"better/compute/provider"
 	"better/compute/provider/latitude"
 	"better/compute/provider/providertest"
 )
 
-func TestMain(m *testing.M) { providertest.Main(m, func(m *testing.M) { goleak.VerifyTestMain(m) }) }
+func TestMain(m *testing.M) { providertest.Main(m, func(m *testing.M) { leaktest.Main(m) }) }
 
 const (
 	plainConfig = `{"apiToken":"secret://lat","projectId":"proj_gXQvNedwV0zpb","sshPrivateKey":"secret://lat-ssh"}`

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"math/big"
 	"net"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -22,6 +23,8 @@ import (
 
 	golibvirt "github.com/digitalocean/go-libvirt"
 	"github.com/digitalocean/go-libvirt/socket/dialers"
+
+	"better/compute/apitest/harness"
 )
 
 // authority signs the certificates of a test.
@@ -160,12 +163,7 @@ func startServer(t *testing.T, uri golibvirt.ConnectURI, programs ...string) *se
 
 func freePort(t *testing.T) int {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = l.Close() }()
-	return l.Addr().(*net.TCPAddr).Port
+	return int(netip.MustParseAddrPort(harness.FreeAddress(t, "127.0.0.1")).Port())
 }
 
 // run starts the daemon. Its log is shown when the test fails.

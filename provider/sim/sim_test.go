@@ -19,8 +19,7 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
+	"better/compute/internal/leaktest"
 	"better/compute/model"
 	"better/compute/provider"
 	"better/compute/provider/providertest"
@@ -28,7 +27,7 @@ import (
 	"better/compute/provider/sim/cloud"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 const secret = "canary-2f6e0b"
 

@@ -16,9 +16,8 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"better/compute/apitest/netns"
+	"better/compute/internal/leaktest"
 	"better/compute/provider"
 	"better/compute/provider/ssh"
 )
@@ -37,25 +36,19 @@ var bcd = sync.OnceValues(func() (string, error) {
 	return path, nil
 })
 
-func TestMain(m *testing.M) {
-	os.Exit(run(m))
-}
+func TestMain(m *testing.M) { leaktest.Main(tests{m}) }
 
-func run(m *testing.M) int {
+// tests have a directory for the agent that they build.
+type tests struct{ *testing.M }
+
+func (t tests) Run() int {
 	var err error
 	if binDir, err = os.MkdirTemp("", "bcd"); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
 	defer func() { _ = os.RemoveAll(binDir) }()
-	if code := m.Run(); code != 0 {
-		return code
-	}
-	if err := goleak.Find(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	return 0
+	return t.M.Run()
 }
 
 type client interface {

@@ -14,14 +14,13 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"better/compute/internal/guard"
+	"better/compute/internal/leaktest"
 	"better/compute/provider"
 	"better/compute/provider/vendor"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 // codeError is what an SDK makes of an answer.
 type codeError struct{ code string }

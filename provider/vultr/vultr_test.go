@@ -7,15 +7,14 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"better/compute/apitest/netns"
+	"better/compute/internal/leaktest"
 	"better/compute/provider"
 	"better/compute/provider/providertest"
 	"better/compute/provider/vultr"
 )
 
-func TestMain(m *testing.M) { providertest.Main(m, func(m *testing.M) { goleak.VerifyTestMain(m) }) }
+func TestMain(m *testing.M) { providertest.Main(m, func(m *testing.M) { leaktest.Main(m) }) }
 
 const plainConfig = `{"apiKey":"secret://vultr","sshPrivateKey":"secret://vultr-ssh"}`
 

@@ -19,7 +19,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"go.uber.org/goleak"
+
+	"better/compute/internal/leaktest"
 )
 
 // childState makes this test binary the owner of a server: it starts one on that directory, says so and waits to be
@@ -30,7 +31,7 @@ func TestMain(m *testing.M) {
 	if dir := os.Getenv(childState); dir != "" {
 		runOwner(dir)
 	}
-	goleak.VerifyTestMain(m)
+	leaktest.Main(m)
 }
 
 func runOwner(dir string) {

@@ -24,8 +24,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"go.uber.org/goleak"
 
+	"better/compute/internal/leaktest"
 	"better/compute/provider/sim/cloud"
 )
 
@@ -38,7 +38,7 @@ func TestMain(m *testing.M) {
 	if dir := os.Getenv("CLOUD_TEST_DIR"); dir != "" {
 		serveUntilKilled(dir)
 	}
-	goleak.VerifyTestMain(m)
+	leaktest.Main(m)
 }
 
 // runAgent writes its process id and the machine's serial where a test finds them, and lives until it is killed.
