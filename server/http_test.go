@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/99designs/gqlgen/graphql"
 	"github.com/google/go-cmp/cmp"
@@ -205,7 +206,7 @@ func TestAllowedOriginGetsCORS(t *testing.T) {
 
 func TestErrorsShowWhatTheyMay(t *testing.T) {
 	t.Parallel()
-	w := setup(t, func(c *Config) { c.Limits.OperationTime = 50e6 })
+	w := setup(t, func(c *Config) { c.Limits.OperationTime = 2 * time.Second })
 	for tenant, want := range map[string]struct{ code, message string }{
 		"panic":  {"INTERNAL", "The server failed to handle this request."},
 		"broken": {"INTERNAL", "The server failed to handle this request."},
