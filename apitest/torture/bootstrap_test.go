@@ -72,9 +72,10 @@ func newTorment(t testing.TB, seed uint64, tenants int, change ...func(*rig)) *t
 func (m *torment) settle() (j judgement, slowest time.Duration) {
 	m.t.Helper()
 	m.disarm()
-	m.starters.Wait()
+	m.awaitStarters()
 	lastFault := time.Now()
 	harness.Await(m.t, "every run is final", func() bool {
+		m.raise()
 		return m.unfinished() == 0 && len(m.strays()) == 0 || time.Since(lastFault) > settleIn
 	})
 	slowest = time.Since(lastFault).Round(100 * time.Millisecond)
@@ -102,9 +103,28 @@ func (m *torment) delayOf(kind string) time.Duration {
 	return time.Duration(200+m.random.IntN(2500)) * time.Millisecond // a call is given up after 1.5 s
 }
 
+// awaitStarters waits until all runs that were begun are asked for. A server may have come to a point before that was disarmed, and die of it now: it is
+// started again, or nobody would answer.
+func (m *torment) awaitStarters() {
+	done := make(chan struct{})
+	go func() {
+		m.starters.Wait()
+		close(done)
+	}()
+	for tick := time.NewTicker(50 * time.Millisecond); ; {
+		select {
+		case <-done:
+			tick.Stop()
+			return
+		case <-tick.C:
+			m.raise()
+		}
+	}
+}
+
 // begun counts the runs that there are, once all that were asked for are.
 func (m *torment) begun() int {
-	m.starters.Wait()
+	m.awaitStarters()
 	return m.begunSoFar()
 }
 
@@ -142,7 +162,7 @@ func (m *torment) undisturbed(w way) {
 	m.t.Helper()
 	before := m.begun()
 	m.beginOn(w, m.accountFor(w, 0))
-	m.starters.Wait()
+	m.awaitStarters()
 	harness.Await(m.t, fmt.Sprintf("a run that goes the way %d ends", w), func() bool {
 		return m.unfinished() == 0 && len(m.strays()) == 0 && m.count("SELECT count(*) FROM orphans WHERE release_at IS NOT NULL") == 0
 	})
@@ -408,7 +428,7 @@ func TestBootstraps(t *testing.T) {
 	for m.begun() < bootstraps && !t.Failed() {
 		m.begin(m.anyWay())
 	}
-	m.starters.Wait()
+	m.awaitStarters()
 	m.cloudCall(http.MethodDelete, "/v1/_faults", "", nil)
 	j, slowest := m.settle()
 	points, allPoints := s.points()

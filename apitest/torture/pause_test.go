@@ -140,6 +140,7 @@ func TestPauses(t *testing.T) {
 	if sum.takenOver == 0 {
 		t.Errorf("of %d servers that stopped, none lost anything", done)
 	}
+	m.wake()
 	j, slowest := m.settle()
 	harness.Report(t, t.Name(), seed, "points=%d/%d pauses=%d taken-over=%d inside-tx=%d between=%d bootstraps=%d stale-writes=%d overlaps=%d early=%d double=%d orphans=%d lost=%d stuck=%d slowest=%s",
 		len(points), pointsOf(all), done, sum.takenOver, sum.insideTx, sum.between, j.runs, m.wrongs("stale"), m.wrongs("overlap"), m.wrongs("early"),
@@ -168,6 +169,7 @@ func nextPause(all []strike, i int, points map[string]bool) strike {
 // before, as on a computer that is too busy for leases of a second.
 func (m *torment) pauseAt(s strike, sum *paused) bool {
 	m.t.Helper()
+	m.wake()
 	m.arm("stop", s.point, s.hit)
 	m.begin(s.way)
 	m.begin(s.way)
@@ -178,6 +180,13 @@ func (m *torment) pauseAt(s strike, sum *paused) bool {
 	}
 	defer stopped.Signal(syscall.SIGCONT)
 	return m.watchPaused(stopped, s, sum)
+}
+
+// wake has a server go on that had come to its point before that was disarmed, and stopped of it later.
+func (m *torment) wake() {
+	for _, p := range m.replicas {
+		_ = p.Signal(syscall.SIGCONT)
+	}
 }
 
 // leasedAt tells the points that a worker passes only with a lease in its hands, or an orphan.
