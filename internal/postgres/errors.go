@@ -70,6 +70,12 @@ func endsConnection(e *pgconn.PgError) bool {
 	return strings.HasPrefix(e.Code, "08") || strings.EqualFold(e.Severity, "FATAL")
 }
 
+// outdated reports whether a table is not any more what it was when the connection prepared the statement, which then never runs on it again.
+func outdated(err error) bool {
+	e, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && e.Code == "0A000" && e.Routine == "RevalidateCachedQuery"
+}
+
 // outOfScope reports whether a row was written that its writer may not see. A decision came before, so the right was lost in
 // between: another try is decided anew.
 func outOfScope(e *pgconn.PgError) bool {

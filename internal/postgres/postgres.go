@@ -43,6 +43,8 @@ type Options struct {
 	// AsOwner is for operators' commands: they see all tenants, and are not confined to Role.
 	AsOwner  bool
 	MaxConns int32
+	// Tracer sees every statement that is not the owner's; nil: nobody does.
+	Tracer pgx.QueryTracer
 }
 
 // DB is one pool with Bun on top. Pool is the same pool, for what Bun cannot do (LISTEN, River's workers).
@@ -71,6 +73,7 @@ func Open(ctx context.Context, o Options) (*DB, error) {
 		return nil, err
 	}
 	app.ConnConfig.RuntimeParams["role"] = Role
+	app.ConnConfig.Tracer = o.Tracer
 	return open(ctx, app, owner)
 }
 
@@ -101,9 +104,9 @@ func poolConfig(url string, maxConns int32) (*pgxpool.Config, error) {
 	conn := config.ConnConfig
 	conn.ConnectTimeout = cmp.Or(conn.ConnectTimeout, connectTimeout)
 	// Bun writes arguments into the text, so every statement is new: pgx's statement cache would fill each backend
-	// with plans that nobody asks for again.
+	// with plans that nobody asks for again. What is sent as a Batch is prepared by its text.
 	conn.DefaultQueryExecMode = pgx.QueryExecModeExec
-	conn.OnPgError = func(_ *pgconn.PgConn, e *pgconn.PgError) bool { return !endsConnection(e) }
+	conn.OnPgError = func(_ *pgconn.PgConn, e *pgconn.PgError) bool { return !endsConnection(e) && !outdated(e) }
 	if conn.ValidateConnect == nil {
 		conn.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsReadWrite
 	}

@@ -117,6 +117,9 @@ const held = "app.tenants"
 // prepare gives a connection that is about to be handed out the scope of ctx, with no round trip when it has that scope already.
 // A connection on which that failed is not used again.
 func (s *scopes) prepare(ctx context.Context, conn *pgx.Conn) (bool, error) {
+	if ctx.Value(noScopeKey{}) != nil {
+		return true, nil
+	}
 	scope, ok := explicitScope(ctx)
 	if !ok && s.resolve.Load() == nil {
 		scope = AllTenants()
@@ -126,9 +129,16 @@ func (s *scopes) prepare(ctx context.Context, conn *pgx.Conn) (bool, error) {
 		return true, nil
 	}
 	delete(data, held)
-	if _, err := conn.Exec(ctx, "SELECT set_config('app.tenants', $1, false)", scope.String()); err != nil {
+	if _, err := conn.Exec(ctx, setScope, scope.String(), false); err != nil {
 		return false, fmt.Errorf("setting whose rows the connection sees: %w", err)
 	}
 	data[held] = scope.String()
 	return true, nil
+}
+
+type noScopeKey struct{}
+
+// withoutScope is for who takes a connection as its last user left it, and sends the scope along.
+func withoutScope(ctx context.Context) context.Context {
+	return context.WithValue(ctx, noScopeKey{}, true)
 }

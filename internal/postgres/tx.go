@@ -15,8 +15,12 @@ const txAttempts = 6
 // transaction. Errors come back through Translate. Not idempotent: a connection lost during the commit gives
 // UNAVAILABLE although the transaction may have been committed.
 func (db *DB) RunInTx(ctx context.Context, fn func(ctx context.Context, tx bun.Tx) error) error {
+	return db.again(ctx, func() error { return db.DB.RunInTx(ctx, nil, fn) })
+}
+
+func (db *DB) again(ctx context.Context, run func() error) error {
 	for attempt := 1; ; attempt++ {
-		err := db.DB.RunInTx(ctx, nil, fn)
+		err := run()
 		if err == nil || attempt == txAttempts || !retryable(err) {
 			return Translate(err)
 		}

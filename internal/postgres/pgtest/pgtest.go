@@ -33,7 +33,7 @@ const (
 // server's do, with all tenants for their scope unless the test says otherwise.
 func New(t testing.TB) *postgres.DB {
 	t.Helper()
-	return open(t, postgres.Options{URL: URL(t), MaxConns: maxConns})
+	return open(t, postgres.Options{URL: URL(t), MaxConns: maxConns, Tracer: new(batches)})
 }
 
 // Owner opens the database of db as the owner of its tables, for a test that changes the schema or looks past the policies.

@@ -77,8 +77,19 @@ func TestCountQueriesCountsStatements(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := count(); got != 2 {
-		t.Fatalf("counted %d statements, want the SELECT and the DELETE", got)
+	scan := func(row postgres.Row) (n int, err error) { return n, row.Scan(&n) }
+	if _, err := postgres.Read(t.Context(), db, scan, "SELECT $1::int", 1); err != nil {
+		t.Fatal(err)
+	}
+	err = db.Write(t.Context(), func(b *postgres.Batch) error {
+		b.Queue("DELETE FROM secrets")
+		return nil
+	}, func() error { return nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := count(); got != 4 {
+		t.Fatalf("counted %d statements, want two SELECTs and two DELETEs", got)
 	}
 }
 
