@@ -11,6 +11,7 @@ import (
 
 	"better/compute/audit/journal"
 	"better/compute/authz"
+	"better/compute/internal/postgres"
 )
 
 // Outcome is how an action ended.
@@ -32,9 +33,18 @@ const system = "system"
 // Record adds a row with the caller, its API token and the request id of the context; without a caller the actor is "system". Give it the
 // transaction of the mutation. Not idempotent.
 func Record(ctx context.Context, idb bun.IDB, e Entry) error {
+	return journal.Write(ctx, idb, caller(ctx), e)
+}
+
+// Queue is Record as a statement of a batch, which has to be of the mutation.
+func Queue(ctx context.Context, b *postgres.Batch, e Entry) error {
+	return journal.Queue(b, caller(ctx), e)
+}
+
+func caller(ctx context.Context) journal.Caller {
 	who := system
 	if actor, ok := authz.ActorFrom(ctx); ok {
 		who = actor.Subject
 	}
-	return journal.Write(ctx, idb, authz.Caller(ctx, who), e)
+	return authz.Caller(ctx, who)
 }

@@ -82,3 +82,16 @@ func (f Filter) Where(q *bun.SelectQuery, column string) *bun.SelectQuery {
 		return q
 	}
 }
+
+// Of gives those of the ids that the filter lets through.
+func (f Filter) Of(ids []string) []string {
+	return slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return !f.Allows(id) })
+}
+
+// Condition is Where for a statement that is prepared: it has few texts, and one argument whatever the filter names.
+func (f Filter) Condition(column, argument string) (text string, ids []string) {
+	if f.All {
+		return column + " <> ALL (" + argument + ")", append([]string{}, f.Denied...)
+	}
+	return column + " = ANY (" + argument + ")", f.Granted
+}

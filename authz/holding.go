@@ -47,6 +47,46 @@ func (d *Decider) Holding(ctx context.Context, n Needs, fn func(ctx context.Cont
 	})
 }
 
+// errUnsure rolls back a transaction whose caller may have lost what it needs.
+var errUnsure = errors.New("what the caller holds is not known at the transaction's version of the policy")
+
+// HoldingAtOnce is Holding for statements that need no look in between: they take one round trip and the commit another. It reports false, and
+// has changed nothing, where memory does not say yes at the very version of the policy that the transaction sees at its end: Holding finds
+// out more. As fill can run several times, it must leave nothing behind but the batch.
+func (d *Decider) HoldingAtOnce(ctx context.Context, n Needs, fill func(b *postgres.Batch) error) (done bool, err error) {
+	actor, err := authenticatedAt(ctx, d.now())
+	if err != nil {
+		return false, err
+	}
+	if _, remembered, _ := d.cache.get(actor.question(), d.now()); !remembered {
+		return false, nil
+	}
+	var version int64
+	err = d.db.Write(ctx, func(b *postgres.Batch) error {
+		if err := fill(b); err != nil {
+			return err
+		}
+		b.Queue("SELECT " + PolicyVersion).QueryRow(func(row postgres.Row) error { return row.Scan(&version) })
+		return nil
+	}, func() error {
+		if !d.remembers(version, actor, n) {
+			return errUnsure
+		}
+		return nil
+	})
+	if errors.Is(err, errUnsure) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// remembers reports whether the actor holds what it needs at that version of the policy, as far as memory knows.
+func (d *Decider) remembers(version int64, actor Actor, n Needs) bool {
+	now := d.now()
+	s, ok := d.cache.at(version, actor.question(), now)
+	return ok && actor.authenticated(now) && s.of(actor, now) && s.lacking(n) == nil
+}
+
 // Ending is Holding for the end of what the caller's right may hang on itself: an object with bindings, or an API token. The decision
 // is taken between find, which waits for what it needs to lock, and end; no right changes from then to the commit.
 func (d *Decider) Ending(ctx context.Context, n Needs, find, end func(ctx context.Context, tx bun.Tx) error) error {
@@ -94,12 +134,17 @@ func (d *Decider) lacking(ctx context.Context, tx bun.Tx, actor Actor, n Needs) 
 	if !actor.authenticated(d.now()) || !s.of(actor, d.now()) {
 		return nil, errUnauthenticated()
 	}
+	return s.lacking(n), nil
+}
+
+// lacking is what the bindings do not give; nil when they give it all.
+func (s standing) lacking(n Needs) *shortfall {
 	for _, need := range n {
 		if decide(s.held, need.permission, need.object) != granted {
-			return &shortfall{need.permission, need.object}, nil
+			return &shortfall{need.permission, need.object}
 		}
 	}
-	return nil, nil
+	return nil
 }
 
 // standingIn answers from the cache when that is of the very version that the transaction sees, and else reads in the transaction,

@@ -69,7 +69,7 @@ const (
 func (s *Service) listAll(ctx context.Context, f authz.Filter, tenantID string) ([]*model.ProviderAccount, error) {
 	all, bytes := []*model.ProviderAccount{}, 0
 	for q := (listQuery{tenantID: tenantID, limit: listPage}); ; q.afterName = all[len(all)-1].Name {
-		page, err := selectAccounts(ctx, s.db.DB, f, q)
+		page, err := listAccounts(ctx, s.db, f, q)
 		if err != nil {
 			return nil, err
 		}
@@ -109,7 +109,7 @@ func (s *Service) Page(ctx context.Context, in PageInput) (*model.ProviderAccoun
 	if err != nil {
 		return nil, err
 	}
-	accounts, err := selectAccounts(ctx, s.db.DB, filter, listQuery{
+	accounts, err := listAccounts(ctx, s.db, filter, listQuery{
 		tenantID: in.TenantID, afterName: p.Place, provider: in.Provider, limit: p.First + 1,
 	})
 	if err != nil {
@@ -131,7 +131,7 @@ func (s *Service) ByIDs(ctx context.Context, tenantID string, ids []string) (map
 	if err != nil {
 		return nil, err
 	}
-	accounts, err := selectAccounts(ctx, s.db.DB, filter, listQuery{tenantID: tenantID, ids: ids})
+	accounts, err := accountsByID(ctx, s.db, tenantID, filter.Of(ids))
 	if err != nil {
 		return nil, err
 	}

@@ -11,6 +11,8 @@ import (
 	"maps"
 
 	"github.com/uptrace/bun"
+
+	"better/compute/internal/postgres"
 )
 
 // Outcome is how an action ended.
@@ -41,17 +43,34 @@ type Caller struct {
 
 // Write adds a row. In a transaction it stands or falls with what it tells of.
 func Write(ctx context.Context, idb bun.IDB, c Caller, e Entry) error {
-	details, err := json.Marshal(detailsOf(c, e))
+	row, err := rowOf(c, e)
 	if err != nil {
-		return fmt.Errorf("encoding the details of an audit row: %w", err)
+		return err
 	}
-	_, err = idb.NewRaw(`INSERT INTO audit_log (tenant_id, actor, action, object, outcome, request_id, details)
-		VALUES (?, ?, ?, ?, ?, ?, ?::jsonb)`,
-		e.TenantID, c.Actor, e.Action, e.Object, string(e.Outcome), c.RequestID, string(details)).Exec(ctx)
-	if err != nil {
+	if _, err = idb.NewRaw(insert+" (?, ?, ?, ?, ?, ?, ?::jsonb)", row...).Exec(ctx); err != nil {
 		return fmt.Errorf("writing an audit row: %w", err)
 	}
 	return nil
+}
+
+// Queue is Write as a statement of a batch.
+func Queue(b *postgres.Batch, c Caller, e Entry) error {
+	row, err := rowOf(c, e)
+	if err != nil {
+		return err
+	}
+	b.Queue(insert+" ($1, $2, $3, $4, $5, $6, $7)", row...)
+	return nil
+}
+
+const insert = "INSERT INTO audit_log (tenant_id, actor, action, object, outcome, request_id, details) VALUES"
+
+func rowOf(c Caller, e Entry) ([]any, error) {
+	details, err := json.Marshal(detailsOf(c, e))
+	if err != nil {
+		return nil, fmt.Errorf("encoding the details of an audit row: %w", err)
+	}
+	return []any{e.TenantID, c.Actor, e.Action, e.Object, string(e.Outcome), c.RequestID, string(details)}, nil
 }
 
 func detailsOf(c Caller, e Entry) map[string]any {
