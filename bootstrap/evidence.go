@@ -6,9 +6,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/uptrace/bun"
-
 	"better/compute/authz"
+	"better/compute/internal/postgres"
 	"better/compute/model"
 	"better/compute/provider"
 	"better/compute/provideraccount"
@@ -17,14 +16,8 @@ import (
 // Claims gives what is known of the order of each run, in one statement; nil for a run that named a machine. The runs are ones that this
 // Service returned to the caller, so nothing is decided again.
 func (s *Service) Claims(ctx context.Context, runs []*model.Bootstrap) ([]*model.BootstrapClaim, error) {
-	ids := make([]string, len(runs))
-	for i, r := range runs {
-		ids[i] = r.ID
-	}
-	var rows []*run
-	err := s.DB.NewSelect().Model(&rows).
-		Column("id", "operation_id", "order_intent", "order_intent_at", "order_attempt_at", "order_ref", "last_error").
-		Where("id IN (?)", bun.List(ids)).Scan(ctx)
+	rows, err := postgres.Read(ctx, s.DB, scanOrder, `SELECT id, operation_id, order_intent, order_intent_at, order_attempt_at, order_ref, last_error
+		FROM bootstraps WHERE id = ANY ($1)`, idsOfRuns(runs))
 	if err != nil {
 		return nil, failed("reading orders", err)
 	}
@@ -39,6 +32,11 @@ func (s *Service) Claims(ctx context.Context, runs []*model.Bootstrap) ([]*model
 		}
 	}
 	return claims, nil
+}
+
+func scanOrder(row postgres.Row) (*run, error) {
+	r := new(run)
+	return r, row.Scan(&r.ID, &r.OperationID, &r.OrderIntent, &r.OrderIntentAt, &r.OrderAttemptAt, &r.OrderRef, &r.LastError)
 }
 
 // claim is what people see of the order. A run whose order another one took over shows what it sent.

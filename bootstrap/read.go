@@ -6,11 +6,11 @@ import (
 	"slices"
 
 	"github.com/uptrace/bun"
-	"github.com/uptrace/bun/dialect/pgdialect"
 
 	"better/compute/authz"
 	"better/compute/internal/cursor"
 	"better/compute/internal/input"
+	"better/compute/internal/postgres"
 	"better/compute/internal/problem"
 	"better/compute/model"
 )
@@ -200,17 +200,8 @@ func (s *Service) ByAccounts(ctx context.Context, accounts []*model.ProviderAcco
 	if err := s.mayReadAll(ctx, accounts); err != nil {
 		return nil, err
 	}
-	tenants, ids := make([]string, len(accounts)), make([]string, len(accounts))
-	for i, a := range accounts {
-		tenants[i], ids[i] = a.TenantID, a.ID
-	}
-	each := s.DB.NewSelect().TableExpr("bootstraps AS b").ColumnExpr("b.*").
-		Where("b.tenant_id = a.tenant_id").Where("b.account_id = a.id")
-	var items []*model.Bootstrap
-	err := s.DB.NewSelect().Model(&items).ColumnExpr(columns).
-		ModelTableExpr("unnest(?::text[], ?::text[]) AS a (tenant_id, id) CROSS JOIN LATERAL (?) AS b",
-			pgdialect.Array(tenants), pgdialect.Array(ids), newest(p, ofStatuses(each, statuses))).
-		OrderExpr("b.created_at DESC, b.id DESC").Scan(ctx)
+	text, args := lastOfEach(accounts, statuses, p)
+	items, err := postgres.Read(ctx, s.DB, scanBootstrap, text, args...)
 	if err != nil {
 		return nil, failed("listing runs of accounts", err)
 	}
@@ -223,6 +214,28 @@ func (s *Service) ByAccounts(ctx context.Context, accounts []*model.ProviderAcco
 		pages[i] = model.NewConnection(byAccount[a.ID], p.First, p.After, cursor.Encode(lists[i], placeOf))
 	}
 	return pages, nil
+}
+
+// lastOfEach has one of four texts.
+func lastOfEach(accounts []*model.ProviderAccount, statuses []model.BootstrapStatus, p input.Page[*place]) (text string, args []any) {
+	tenants, ids := make([]string, len(accounts)), make([]string, len(accounts))
+	for i, a := range accounts {
+		tenants[i], ids[i] = a.TenantID, a.ID
+	}
+	args = []any{tenants, ids, p.First + 1}
+	narrowed := ""
+	if len(statuses) > 0 {
+		args = append(args, distinct(statuses))
+		narrowed += fmt.Sprintf(" AND b.status = ANY ($%d)", len(args))
+	}
+	if p.Place != nil {
+		args = append(args, p.Place.createdAt(), p.Place.ID)
+		narrowed += fmt.Sprintf(" AND (b.created_at, b.id) < ($%d, $%d)", len(args)-1, len(args))
+	}
+	return `SELECT ` + columns + ` FROM unnest($1::text[], $2::text[]) AS a (tenant_id, id) CROSS JOIN LATERAL (
+			SELECT b.* FROM bootstraps AS b WHERE b.tenant_id = a.tenant_id AND b.account_id = a.id` + narrowed + `
+			ORDER BY b.created_at DESC, b.id DESC LIMIT $3) AS b
+		ORDER BY b.created_at DESC, b.id DESC`, args
 }
 
 // ofAll reads a cursor that is one of each list.
@@ -259,27 +272,30 @@ func (s *Service) mayReadAll(ctx context.Context, accounts []*model.ProviderAcco
 // Histories reads the history of each run, oldest step first, in one statement. The runs are ones that this Service returned to
 // the caller, so nothing is decided again.
 func (s *Service) Histories(ctx context.Context, runs []*model.Bootstrap) ([][]*model.BootstrapTransition, error) {
-	ids := make([]string, len(runs))
-	for i, r := range runs {
-		ids[i] = r.ID
-	}
-	var rows []struct {
-		BootstrapID string `bun:"bootstrap_id"`
-		model.BootstrapTransition
-	}
-	err := s.DB.NewRaw(`SELECT bootstrap_id, from_status, to_status, at, reason,
-			lead(at) OVER (PARTITION BY bootstrap_id ORDER BY id) AS until FROM bootstrap_transitions
-		WHERE bootstrap_id IN (?) ORDER BY bootstrap_id, id`, bun.List(ids)).Scan(ctx, &rows)
+	steps, err := postgres.Read(ctx, s.DB, scanStep, `SELECT bootstrap_id, from_status, to_status, at, reason,
+			lead(at) OVER (PARTITION BY bootstrap_id ORDER BY id) FROM bootstrap_transitions
+		WHERE bootstrap_id = ANY ($1) ORDER BY bootstrap_id, id`, idsOfRuns(runs))
 	if err != nil {
 		return nil, failed("reading histories", err)
 	}
 	byRun := map[string][]*model.BootstrapTransition{}
-	for i := range rows {
-		byRun[rows[i].BootstrapID] = append(byRun[rows[i].BootstrapID], &rows[i].BootstrapTransition)
+	for _, s := range steps {
+		byRun[s.runID] = append(byRun[s.runID], &s.BootstrapTransition)
 	}
 	histories := make([][]*model.BootstrapTransition, len(runs))
 	for i, r := range runs {
 		histories[i] = byRun[r.ID]
 	}
 	return histories, nil
+}
+
+// step is a transition, with the run that made it.
+type step struct {
+	runID string
+	model.BootstrapTransition
+}
+
+func scanStep(row postgres.Row) (*step, error) {
+	s := new(step)
+	return s, row.Scan(&s.runID, &s.From, (*string)(&s.To), &s.At.Time, &s.Reason, &s.Until)
 }

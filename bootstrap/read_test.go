@@ -7,9 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/uptrace/bun"
-
 	"better/compute/internal/id"
+	"better/compute/internal/postgres/pgtest"
 	"better/compute/internal/problem"
 	"better/compute/model"
 )
@@ -133,12 +132,6 @@ func TestPageIsNarrowedOnce(t *testing.T) {
 	}
 }
 
-// counter counts statements.
-type counter struct{ n int }
-
-func (c *counter) BeforeQuery(ctx context.Context, _ *bun.QueryEvent) context.Context { return ctx }
-func (c *counter) AfterQuery(context.Context, *bun.QueryEvent)                        { c.n++ }
-
 func TestByAccountsIsOneStatement(t *testing.T) {
 	t.Parallel()
 	b := setup(t, model.ClaimToken)
@@ -158,8 +151,7 @@ func TestByAccountsIsOneStatement(t *testing.T) {
 		t.Fatal(err)
 	}
 	count := func(n int) int {
-		c := new(counter)
-		b.db.DB = b.db.DB.WithQueryHook(c)
+		statements := pgtest.CountQueries(b.db)
 		first := 4
 		pages, err := b.service.ByAccounts(b.ctx, accounts[:n], nil, &first, nil)
 		if err != nil || len(pages) != n {
@@ -175,9 +167,9 @@ func TestByAccountsIsOneStatement(t *testing.T) {
 				t.Fatal(err)
 			}
 			equal(t, "next page", idsOf(next[0]), mine[4:])
-			c.n /= 2
+			return statements() / 2
 		}
-		return c.n
+		return statements()
 	}
 	equal(t, "statements", count(3), count(1))
 

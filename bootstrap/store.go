@@ -101,6 +101,21 @@ func load(ctx context.Context, idb bun.IDB, tenantID, id string) (*run, error) {
 	return r, nil
 }
 
+// scanBootstrap takes columns.
+func scanBootstrap(row postgres.Row) (*model.Bootstrap, error) {
+	b := new(model.Bootstrap)
+	return b, row.Scan(&b.ID, &b.TenantID, &b.AccountID, &b.PoolID, &b.MachineID, &b.OfferID, (*string)(&b.Status), &b.Step, &b.WaitReason, &b.Failure,
+		(*string)(&b.Cleanup), &b.Attempt, &b.HostID, &b.CreatedAt.Time, &b.UpdatedAt.Time, &b.DeadlineAt, &b.JoinedAt, &b.RetryOf)
+}
+
+func idsOfRuns(runs []*model.Bootstrap) []string {
+	ids := make([]string, len(runs))
+	for i, r := range runs {
+		ids[i] = r.ID
+	}
+	return ids
+}
+
 // lock reads a run and keeps it as it is until the transaction ends. NOT_FOUND when the tenant has none of the id any more.
 func lock(ctx context.Context, tx bun.IDB, tenantID, id string) (*run, error) {
 	r := new(run)

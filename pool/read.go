@@ -99,7 +99,7 @@ func (s *Service) ByIDs(ctx context.Context, tenantID string, ids []string) (map
 	if err != nil {
 		return nil, err
 	}
-	return selectPoolsByID(ctx, s.db.DB, filter, tenantID, ids)
+	return poolsByID(ctx, s.db, tenantID, filter.Of(ids))
 }
 
 // ForBootstrap reads a pool for a run that is about to be written in tx, and keeps it from being archived until tx ends. It

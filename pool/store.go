@@ -127,17 +127,22 @@ func selectPools(ctx context.Context, idb bun.IDB, f authz.Filter, tenantID stri
 	return pools, nil
 }
 
-func selectPoolsByID(ctx context.Context, idb bun.IDB, f authz.Filter, tenantID string, ids []string) (map[string]*model.Pool, error) {
-	var pools []*model.Pool
-	query := f.Where(idb.NewSelect().TableExpr("pools").ColumnExpr(columns), "id").Where("tenant_id = ?", tenantID).Where("id IN (?)", bun.List(ids))
-	if err := query.Scan(ctx, &pools); err != nil {
-		return nil, postgres.Translate(fmt.Errorf("reading pools: %w", err))
+// poolsByID reads those that there are.
+func poolsByID(ctx context.Context, db *postgres.DB, tenantID string, ids []string) (map[string]*model.Pool, error) {
+	pools, err := postgres.Read(ctx, db, scanPool, `SELECT `+columns+` FROM pools WHERE tenant_id = $1 AND id = ANY ($2)`, tenantID, ids)
+	if err != nil {
+		return nil, fmt.Errorf("reading pools: %w", err)
 	}
 	byID := make(map[string]*model.Pool, len(pools))
 	for _, p := range pools {
 		byID[p.ID] = p
 	}
 	return byID, nil
+}
+
+func scanPool(row postgres.Row) (*model.Pool, error) {
+	p := new(model.Pool)
+	return p, row.Scan(&p.ID, &p.TenantID, &p.Name, (*string)(&p.Class), (*string)(&p.Agent), &p.AccountID, &p.ArchivedAt, &p.CreatedAt.Time)
 }
 
 func insertInstance(ctx context.Context, tx bun.IDB, i *model.Instance) error {
