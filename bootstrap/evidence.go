@@ -16,8 +16,7 @@ import (
 // Claims gives what is known of the order of each run, in one statement; nil for a run that named a machine. The runs are ones that this
 // Service returned to the caller, so nothing is decided again.
 func (s *Service) Claims(ctx context.Context, runs []*model.Bootstrap) ([]*model.BootstrapClaim, error) {
-	rows, err := postgres.Read(ctx, s.DB, scanOrder, `SELECT id, operation_id, order_intent, order_intent_at, order_attempt_at, order_ref, last_error
-		FROM bootstraps WHERE id = ANY ($1)`, idsOfRuns(runs))
+	rows, err := postgres.Read(ctx, s.DB, scanOrder, getOrders, idsOfRuns(runs))
 	if err != nil {
 		return nil, failed("reading orders", err)
 	}
@@ -33,6 +32,9 @@ func (s *Service) Claims(ctx context.Context, runs []*model.Bootstrap) ([]*model
 	}
 	return claims, nil
 }
+
+const getOrders = `SELECT id, operation_id, order_intent, order_intent_at, order_attempt_at, order_ref, last_error
+	FROM bootstraps WHERE id = ANY ($1)`
 
 func scanOrder(row postgres.Row) (*run, error) {
 	r := new(run)

@@ -10,6 +10,8 @@ import (
 	"better/compute/authz"
 	"better/compute/internal/id"
 	"better/compute/internal/input"
+	"better/compute/internal/postgres"
+	"better/compute/internal/postgres/pgtest"
 	"better/compute/internal/problem"
 	"better/compute/model"
 )
@@ -147,4 +149,36 @@ func TestListsOfRunsUseTheirIndexes(t *testing.T) {
 	}
 	var items []*model.Orphan
 	uses(orphansOf(b.db.NewSelect().Model(&items), visible, OrphansInput{}, later), "orphans_seen_idx")
+}
+
+// Whatever arguments come, what hangs on a page is looked up.
+func TestWhatHangsOnAPageIsLookedUp(t *testing.T) {
+	t.Parallel()
+	b := setup(t, model.ClaimToken)
+	b.start(b.offer("k"))
+	b.exec(`INSERT INTO provider_accounts (id, tenant_id, provider, name, created_by) SELECT 'pacct_' || n, 't' || n % 100, 'sim', 'n' || n, '' FROM generate_series(1, 2000) AS n`)
+	b.exec(`INSERT INTO bootstraps (id, tenant_id, account_id, pool_id, machine_id, created_by, operation_id, status, failure, created_at)
+		SELECT 'boot_' || n, 't' || n % 100, 'pacct_' || 1 + n % 2000, r.pool_id, 'm', 'test', 'o' || n, 'failed', '{}', now() - n * interval '1 second'
+		FROM generate_series(1, 20000) AS n, bootstraps AS r`)
+	b.exec("INSERT INTO bootstrap_transitions (bootstrap_id, to_status) SELECT 'boot_' || n, s FROM generate_series(1, 20000) n, unnest(ARRAY['x', 'y', 'z']) s")
+	if _, err := pgtest.Owner(t, b.db).ExecContext(t.Context(), "ANALYZE"); err != nil {
+		t.Fatal(err)
+	}
+	ctx := postgres.WithScope(t.Context(), postgres.Tenants("t7", "t8"))
+	uses := func(index, query string, args ...any) {
+		t.Helper()
+		plan := pgtest.Plan(ctx, t, b.db, query, args...)
+		if strings.Contains(plan, "Seq Scan") || !regexp.MustCompile(`(using|Index Scan on) (`+index+`)\b`).MatchString(plan) || strings.Count(plan, "Sort  ") > 1 {
+			t.Errorf("%s is not used for\n%s\n%s", index, query, plan)
+		}
+	}
+	uses("bootstraps_pkey", getOrders, "")
+	uses("bootstrap_transitions_(bootstrap_idx|once)", getHistories, "")
+	later := input.Page[*place]{First: 5, Place: &place{CreatedMicro: time.Now().UnixMicro(), ID: "boot_1"}}
+	for _, p := range []input.Page[*place]{{First: 5}, later} {
+		for _, statuses := range [][]model.BootstrapStatus{nil, {model.Failed}} {
+			text, args := lastOfEach(nil, statuses, p)
+			uses("bootstraps_account_idx", text, args...)
+		}
+	}
 }

@@ -272,9 +272,7 @@ func (s *Service) mayReadAll(ctx context.Context, accounts []*model.ProviderAcco
 // Histories reads the history of each run, oldest step first, in one statement. The runs are ones that this Service returned to
 // the caller, so nothing is decided again.
 func (s *Service) Histories(ctx context.Context, runs []*model.Bootstrap) ([][]*model.BootstrapTransition, error) {
-	steps, err := postgres.Read(ctx, s.DB, scanStep, `SELECT bootstrap_id, from_status, to_status, at, reason,
-			lead(at) OVER (PARTITION BY bootstrap_id ORDER BY id) FROM bootstrap_transitions
-		WHERE bootstrap_id = ANY ($1) ORDER BY bootstrap_id, id`, idsOfRuns(runs))
+	steps, err := postgres.Read(ctx, s.DB, scanStep, getHistories, idsOfRuns(runs))
 	if err != nil {
 		return nil, failed("reading histories", err)
 	}
@@ -288,6 +286,9 @@ func (s *Service) Histories(ctx context.Context, runs []*model.Bootstrap) ([][]*
 	}
 	return histories, nil
 }
+
+const getHistories = `SELECT bootstrap_id, from_status, to_status, at, reason, lead(at) OVER (PARTITION BY bootstrap_id ORDER BY id)
+	FROM bootstrap_transitions WHERE bootstrap_id = ANY ($1) ORDER BY bootstrap_id, id`
 
 // step is a transition, with the run that made it.
 type step struct {

@@ -3,6 +3,7 @@ package provideraccount
 import (
 	"encoding/base64"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -12,6 +13,7 @@ import (
 	"better/compute/authz"
 	"better/compute/internal/id"
 	"better/compute/internal/postgres"
+	"better/compute/internal/postgres/pgtest"
 	"better/compute/internal/problem"
 	"better/compute/model"
 )
@@ -230,5 +232,35 @@ func TestProviders(t *testing.T) {
 	}
 	if b.Provider("sim") == nil || b.Provider("gone") != nil {
 		t.Error("one provider by name")
+	}
+}
+
+// Whatever arguments come, a page is read in the order of an index, and only as far as it goes.
+func TestReadsUseTheirIndexes(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.exec(t, `INSERT INTO provider_accounts (id, tenant_id, provider, name, created_by)
+		SELECT 'pacct_' || n, 't' || n % 1000, 'sim', 'n' || n, '' FROM generate_series(1, 20000) n`)
+	b.exec(t, `INSERT INTO provider_accounts (id, tenant_id, provider, name, created_by)
+		SELECT 'pacct_x' || n, 'big', 'sim', 'n' || n, '' FROM generate_series(1, 1000) n`)
+	if _, err := pgtest.Owner(t, b.db).ExecContext(t.Context(), "ANALYZE"); err != nil {
+		t.Fatal(err)
+	}
+	ctx := postgres.WithScope(t.Context(), postgres.Tenants("t7", "t8"))
+	uses := func(index, query string, args ...any) {
+		t.Helper()
+		plan := pgtest.Plan(ctx, t, b.db, query, args...)
+		sorts := strings.Contains(plan, "Sort") && !strings.Contains(query, "id = ANY") // those that are granted one by one may be sorted
+		if sorts || strings.Contains(plan, "Seq Scan") || !regexp.MustCompile(`(using|Index Scan on) (`+index+`)\b`).MatchString(plan) {
+			t.Errorf("%s is not used for\n%s\n%s", index, query, plan)
+		}
+	}
+	uses("provider_accounts_pkey", getAccount, "", "")
+	uses("provider_accounts_pkey", getAccounts, "", "")
+	for _, f := range []authz.Filter{{All: true}, {Granted: []string{"pacct_7"}}} {
+		text, args := listQuery{}.statement(f)
+		uses("provider_accounts_tenant_name_key", text, args...)
+		text, args = listQuery{provider: new("sim")}.statement(f)
+		uses("provider_accounts_tenant_name_key|provider_accounts_tenant_provider_idx", text, args...)
 	}
 }

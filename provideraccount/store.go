@@ -20,9 +20,14 @@ func selectAccount(ctx context.Context, idb bun.IDB, tenantID, accountID string)
 	return oneAccount(ctx, idb, `SELECT `+columns+` FROM provider_accounts WHERE id = ? AND tenant_id = ?`, accountID, tenantID)
 }
 
+const (
+	getAccount  = `SELECT ` + columns + ` FROM provider_accounts WHERE id = $1 AND tenant_id = $2`
+	getAccounts = `SELECT ` + columns + ` FROM provider_accounts WHERE id = ANY ($1) AND tenant_id = $2`
+)
+
 // readAccount is selectAccount for the hot reads.
 func readAccount(ctx context.Context, db *postgres.DB, tenantID, accountID string) (*model.ProviderAccount, error) {
-	a, err := postgres.ReadOne(ctx, db, scanAccount, `SELECT `+columns+` FROM provider_accounts WHERE id = $1 AND tenant_id = $2`, accountID, tenantID)
+	a, err := postgres.ReadOne(ctx, db, scanAccount, getAccount, accountID, tenantID)
 	return a, translated(err, "reading a provider account")
 }
 
@@ -156,8 +161,7 @@ func listAccounts(ctx context.Context, db *postgres.DB, f authz.Filter, q listQu
 
 // accountsByID reads those that there are.
 func accountsByID(ctx context.Context, db *postgres.DB, tenantID string, ids []string) ([]*model.ProviderAccount, error) {
-	accounts, err := postgres.Read(ctx, db, scanAccount,
-		`SELECT `+columns+` FROM provider_accounts WHERE tenant_id = $1 AND id = ANY ($2)`, tenantID, ids)
+	accounts, err := postgres.Read(ctx, db, scanAccount, getAccounts, ids, tenantID)
 	return accounts, translated(err, "reading provider accounts")
 }
 
