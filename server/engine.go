@@ -71,7 +71,7 @@ func newEngine(schema graphql.ExecutableSchema, config Config, p presenter, m *m
 	for _, f := range liveFields {
 		e.live[f] = true
 	}
-	e.exec = executor.New(streamErrors{schema})
+	e.exec = executor.New(subscriptions{schema})
 	e.exec.AroundFields(measure)
 	e.exec.SetErrorPresenter(exceptTooLarge(p.present))
 	e.exec.SetRecoverFunc(p.recovered)
@@ -234,13 +234,13 @@ func (e *engine) run(ctx context.Context, op *operation, emit func(*graphql.Resp
 	keys := e.quota.keys(ctx, op.tenants)
 	e.quota.fieldsInTurn(op, keys, e.live)
 	if op.kind() == ast.Subscription {
-		return e.follow(ctx, op, emit)
+		return e.follow(ctx, op, keys, emit)
 	}
-	release, err := e.quota.operation(ctx, op.usesLive, keys)
+	turn, err := e.quota.operation(ctx, op.usesLive, keys)
 	if err != nil {
 		return emit(e.refuse(ctx, err))
 	}
-	defer release()
+	defer turn.end()
 	ctx, cancel := context.WithTimeout(ctx, e.timeLimit(op))
 	defer cancel()
 	ctx, room := withRoom(ctx, e.config.Limits.AnswerBytes)
@@ -249,53 +249,65 @@ func (e *engine) run(ctx context.Context, op *operation, emit func(*graphql.Resp
 	if resp == nil {
 		return nil
 	}
-	release() // the client may take its time with the answer
 	if room.exceeded() {
 		resp = e.refuse(ctx, e.tooLarge(op.kind()))
 	}
+	turn.tell(isSmall(resp)) // the client may take its time with the answer
 	op.price(resp)
 	e.metrics.operation(op.kind(), resp)
 	return emit(resp)
 }
 
+// isSmall reports whether an answer takes no memory worth counting for as long as it is written.
+func isSmall(resp *graphql.Response) bool {
+	return len(resp.Data) <= smallAnswer && len(resp.Errors) <= maxErrors
+}
+
 // follow runs a subscription.
-func (e *engine) follow(ctx context.Context, op *operation, emit func(*graphql.Response) error) error {
+func (e *engine) follow(ctx context.Context, op *operation, keys callerKeys, emit func(*graphql.Response) error) error {
 	release, err := e.quota.subscription(ctx, op.tenants)
 	if err != nil {
 		return emit(e.refuse(ctx, err))
 	}
 	defer release()
-	times := timeEvents(op, e.config.Limits.OperationTime)
-	ctx, start := times.next(ctx)
+	times := timeEvents(op, e.config.Limits.OperationTime, func(ctx context.Context) (turn, error) { return e.quota.operations.take(ctx, keys) })
+	ctx, start := times.start(ctx)
 	defer start.end()
 	responses, ctx := e.exec.DispatchOperation(ctx, op.OperationContext)
 	if start.isLate(ctx) {
 		return emit(e.refuse(ctx, errLate))
 	}
-	for {
-		eventCtx, event := times.next(ctx)
-		eventCtx, room := withRoom(eventCtx, e.config.Limits.AnswerBytes)
-		resp := responses(eventCtx)
-		late := event.isLate(eventCtx)
-		event.end()
-		if late { // whoever resumes gets the same event once more
-			return emit(e.refuse(ctx, errLate))
-		}
-		if resp == nil {
-			return nil
-		}
-		if room.exceeded() {
-			return emit(e.refuse(ctx, e.tooLarge(op.kind())))
-		}
-		op.price(resp)
-		e.metrics.operation(op.kind(), resp)
-		if err := emit(resp); err != nil {
-			return err
-		}
-		if err := e.chargeEvent(ctx, op); err != nil {
-			return emit(e.refuse(ctx, err))
-		}
+	for more := true; more && err == nil; {
+		more, err = e.tellNext(ctx, op, times, responses, emit)
 	}
+	return err
+}
+
+// tellNext waits for one event of a subscription, and reports whether there may be more.
+func (e *engine) tellNext(ctx context.Context, op *operation, times *eventTime, responses graphql.ResponseHandler, emit func(*graphql.Response) error) (more bool, err error) {
+	eventCtx, event := times.next(ctx)
+	defer event.end()
+	eventCtx, room := withRoom(eventCtx, e.config.Limits.AnswerBytes)
+	resp := responses(eventCtx)
+	if event.isLate(eventCtx) { // whoever resumes gets the same event once more
+		return false, emit(e.refuse(ctx, errLate))
+	}
+	if resp == nil || ctx.Err() != nil { // what was not executed to its end comes again too
+		return false, nil
+	}
+	if room.exceeded() {
+		return false, emit(e.refuse(ctx, e.tooLarge(op.kind())))
+	}
+	event.turn.tell(isSmall(resp))
+	op.price(resp)
+	e.metrics.operation(op.kind(), resp)
+	if err := emit(resp); err != nil {
+		return false, err
+	}
+	if err := e.chargeEvent(ctx, op); err != nil {
+		return false, emit(e.refuse(ctx, err))
+	}
+	return true, nil
 }
 
 // eventPoints is the price up to which each event of a subscription is paid with its start.
@@ -357,25 +369,51 @@ func (documentOfRequest) Get(ctx context.Context, _ string) (*ast.QueryDocument,
 
 func (documentOfRequest) Add(context.Context, string, *ast.QueryDocument) {}
 
-// streamErrors lets a subscription end with a reason: what its resolver reports by graphql.AddError, before it closes its
-// channel, becomes the last response. Without it the error is lost, as the executor reads errors only at the start.
-type streamErrors struct{ graphql.ExecutableSchema }
+// subscriptions lets one end with a reason: what its resolver reports by graphql.AddError, before it closes its
+// channel, becomes the last response. Without it the error is lost, as the executor reads errors only at the start. It also has each event executed
+// by a handler of its own, which forgets it: the executor's keeps its largest answer's buffer for as long as the subscription runs.
+type subscriptions struct{ graphql.ExecutableSchema }
 
-func (s streamErrors) Exec(ctx context.Context) graphql.ResponseHandler {
+func (s subscriptions) Exec(ctx context.Context) graphql.ResponseHandler {
+	op := graphql.GetOperationContext(ctx)
+	if op.Operation.Operation != ast.Subscription {
+		return s.ExecutableSchema.Exec(ctx)
+	}
+	subscribeOnce(op)
 	next := s.ExecutableSchema.Exec(ctx)
-	if graphql.GetOperationContext(ctx).Operation.Operation != ast.Subscription || next == nil {
-		return next
+	if next == nil {
+		return nil
 	}
 	reported := false
 	return func(eventCtx context.Context) *graphql.Response {
 		resp := next(eventCtx)
-		if resp != nil || reported || eventCtx.Err() != nil {
-			return resp // of a stream that was ended from outside, the reason is known there
+		if resp != nil {
+			next = s.ExecutableSchema.Exec(ctx)
+			return resp
+		}
+		if reported || eventCtx.Err() != nil {
+			return nil // of a stream that was ended from outside, the reason is known there
 		}
 		reported = true
 		if errs := graphql.GetErrors(ctx); len(errs) > 0 {
 			return &graphql.Response{Errors: errs}
 		}
 		return nil
+	}
+}
+
+// subscribeOnce has each handler of a subscription read the one channel that its resolver gave.
+func subscribeOnce(op *graphql.OperationContext) {
+	inner := op.ResolverMiddleware
+	var changes any
+	op.ResolverMiddleware = func(ctx context.Context, next graphql.Resolver) (any, error) {
+		if graphql.GetFieldContext(ctx).Object != "Subscription" {
+			return inner(ctx, next)
+		}
+		var err error
+		if changes == nil {
+			changes, err = inner(ctx, next)
+		}
+		return changes, err
 	}
 }

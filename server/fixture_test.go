@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -119,6 +120,10 @@ func setup(t testing.TB, change ...func(*Config)) *world {
 			if r.URL.Path == "/api/compute/large" {
 				_, err := rw.Write(make([]byte, 64<<20)) // more than the system holds for a connection
 				w.written <- err
+				return
+			}
+			if r.URL.Path == "/api/compute/huge" {
+				_, _ = io.WriteString(rw, huge())
 				return
 			}
 			if r.URL.Path == "/api/compute/held" {
@@ -250,6 +255,9 @@ func (q query) Pool(ctx context.Context, tenantID, poolID string) (*model.Pool, 
 	if poolID == "held" {
 		return nil, q.held.enter(ctx)
 	}
+	if poolID == "huge" {
+		return &model.Pool{ID: poolID, Name: huge()}, nil
+	}
 	switch tenantID {
 	case "panic":
 		panic("secret-in-panic")
@@ -290,7 +298,7 @@ func (m mutation) ArchivePool(context.Context, model.ArchivePoolInput) (*model.A
 type subscription struct{ streams *streams }
 
 // BootstrapStatusChanged sends as many changes as after says; without after it sends one and waits for its context.
-func (s subscription) BootstrapStatusChanged(ctx context.Context, tenantID string, _, _, after *string) (<-chan *model.BootstrapStatusChange, error) {
+func (s subscription) BootstrapStatusChanged(ctx context.Context, tenantID string, _, bootstrapID, after *string) (<-chan *model.BootstrapStatusChange, error) {
 	if tenantID == "denied" {
 		return nil, problem.New(problem.Forbidden, "No.")
 	}
@@ -298,11 +306,18 @@ func (s subscription) BootstrapStatusChanged(ctx context.Context, tenantID strin
 	s.streams.open++
 	s.streams.mu.Unlock()
 	out := make(chan *model.BootstrapStatusChange)
-	go s.emit(ctx, tenantID, after, out)
+	cursor := ""
+	if tenantID == "large" {
+		cursor = strings.Repeat("x", 100_000)
+	}
+	if bootstrapID != nil && *bootstrapID == "huge" {
+		cursor = huge()
+	}
+	go s.emit(ctx, tenantID, cursor, after, out)
 	return out, nil
 }
 
-func (s subscription) emit(ctx context.Context, tenantID string, after *string, out chan<- *model.BootstrapStatusChange) {
+func (s subscription) emit(ctx context.Context, tenantID, cursor string, after *string, out chan<- *model.BootstrapStatusChange) {
 	defer func() {
 		close(out)
 		s.streams.mu.Lock()
@@ -318,10 +333,7 @@ func (s subscription) emit(ctx context.Context, tenantID string, after *string, 
 		count, _ = strconv.Atoi(*after)
 	}
 	for i := range count {
-		change := &model.BootstrapStatusChange{Cursor: strconv.Itoa(i)}
-		if tenantID == "large" {
-			change.Cursor = strings.Repeat("x", 100_000)
-		}
+		change := &model.BootstrapStatusChange{Cursor: cmp.Or(cursor, strconv.Itoa(i))}
 		change.Bootstrap = &model.Bootstrap{ID: "b", TenantID: tenantID}
 		select {
 		case out <- change:
@@ -337,6 +349,11 @@ func (s subscription) emit(ctx context.Context, tenantID string, after *string, 
 		<-ctx.Done()
 	}
 }
+
+// huge is more than the system holds for a connection of which nothing is read.
+func huge() string { return strings.Repeat("x", hugeBytes) }
+
+const hugeBytes = 16 << 20
 
 // watch is a subscription document; a count of -1 streams until it is stopped.
 func watch(tenant string, count int) string {

@@ -242,7 +242,7 @@ func (s *Server) chargeBody(next http.Handler) http.Handler {
 	})
 }
 
-// admitCall takes the points of a call of the REST interface, and those for reading its body, and then its slots until it is answered.
+// admitCall takes the points of a call of the REST interface, and those for reading its body, and then waits for its turn.
 func (s *Server) admitCall(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body) // of readBody, in memory
@@ -253,9 +253,9 @@ func (s *Server) admitCall(next http.Handler) http.Handler {
 		}
 		tenants := tenantsOfBody(body)
 		err := s.quota.charge(r.Context(), cost+bodyPoints(len(body)), tenants)
-		release := func() {}
+		var turn turn
 		if err == nil {
-			release, err = s.quota.call(r.Context(), live, tenants)
+			turn, err = s.quota.call(r.Context(), live, tenants)
 		}
 		if err != nil {
 			if rule := ruleOf(err); rule != "" { // else its client gave up
@@ -264,9 +264,8 @@ func (s *Server) admitCall(next http.Handler) http.Handler {
 			s.refuse(w, r, err)
 			return
 		}
-		answer := newAnswering(w, release)
-		defer answer.release()
-		next.ServeHTTP(answer, r)
+		defer turn.end()
+		next.ServeHTTP(&answering{w, turn}, r)
 	})
 }
 

@@ -105,7 +105,7 @@ func TestOperationsAtATime(t *testing.T) {
 			calls.Wait()
 			for _, key := range []slots.Key{{Level: limitSubject, Name: "user:alice"}, {Level: limitTenant, Name: "shared"}} {
 				eventually(t, fmt.Sprintf("the slots of %v are given back", key), func() bool {
-					return w.quota.operations.Users(key)+w.quota.fields.Users(key) == 0
+					return w.quota.operations.unanswered.Users(key)+w.quota.operations.executed.Users(key)+w.quota.fields.Users(key) == 0
 				})
 			}
 			var metrics string
