@@ -43,26 +43,40 @@ func measure(ctx context.Context, next graphql.Resolver) (any, error) {
 	return v, nil
 }
 
-// sizeOf is about how long a scalar is in an answer.
+// sizeOf is about how long a scalar is in an answer, as it is written there.
 func sizeOf(v any) int {
 	const short = 8 // numbers, enums, times, and what is no scalar
 	switch v := v.(type) {
 	case string:
-		return len(v)
+		return quotedLength(v)
 	case *string:
 		if v != nil {
-			return len(*v)
+			return quotedLength(*v)
 		}
 	case model.JSON:
 		return len(v)
 	case []string:
 		n := 0
 		for _, s := range v {
-			n += len(s)
+			n += len(`"",`) + quotedLength(s)
 		}
 		return n
 	}
 	return short
+}
+
+// quotedLength is how long a text is between its quotes.
+func quotedLength(s string) int {
+	n := len(s)
+	for i := range len(s) {
+		switch c := s[i]; {
+		case c == '"', c == '\\', c == '\t', c == '\r', c == '\n':
+			n++
+		case c < ' ':
+			n += len(`\u0000`) - 1
+		}
+	}
+	return n
 }
 
 // errTooLarge stands in the places of what is not taken any more, in an answer that is not told either.

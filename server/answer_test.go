@@ -1,6 +1,7 @@
 package server
 
 import (
+	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
@@ -61,5 +62,24 @@ func TestEventsAreBounded(t *testing.T) {
 	lines = w.events(t, `subscription { bootstrapStatusChanged(tenantId: "t", after: "5") { cursor } }`, tokenAlice)
 	for range 5 { // together they may be longer
 		expectLines(t, lines, "event: next", `data: {"data"`)
+	}
+}
+
+// Whatever characters an answer has, it is as long as it was counted.
+func TestAnswersAreAsLongAsTheyAreCounted(t *testing.T) {
+	t.Parallel()
+	for _, text := range []string{"a", "<>&", "\u2028\u2029", `"`, `\`, "\t\r\n", "\x01\x1f", "\u00e4\U0001F600", "\x7f"} {
+		text = strings.Repeat(text, 1000)
+		var data strings.Builder
+		graphql.MarshalString(text).MarshalGQL(&data)
+		resp := &graphql.Response{Data: json.RawMessage(data.String())}
+		want := len(`{"data":""}`) + quotedLength(text)
+		if got := len(encodeResponse(resp)); got != want {
+			t.Errorf("%.9q: %d bytes, counted %d", text, got, want)
+		}
+		message, err := encode(message{Payload: encodeResponse(resp)})
+		if got := len(message) - len(`{"type":"","payload":}`); err != nil || got != want {
+			t.Errorf("%.9q: %d bytes in a message, counted %d: %v", text, got, want, err)
+		}
 	}
 }

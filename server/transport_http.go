@@ -1,6 +1,7 @@
 package server
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -178,8 +179,17 @@ type body struct {
 	Extensions map[string]any  `json:"extensions,omitempty"`
 }
 
+// encode is json.Marshal without its care for HTML, which makes one character six: every answer says that it is none.
+func encode(v any) (json.RawMessage, error) {
+	var out bytes.Buffer
+	e := json.NewEncoder(&out)
+	e.SetEscapeHTML(false)
+	err := e.Encode(v)
+	return bytes.TrimSuffix(out.Bytes(), []byte("\n")), err
+}
+
 func encodeResponse(resp *graphql.Response) json.RawMessage {
-	out, err := json.Marshal(body{Errors: resp.Errors, Data: resp.Data, Extensions: resp.Extensions})
+	out, err := encode(body{Errors: resp.Errors, Data: resp.Data, Extensions: resp.Extensions})
 	if err != nil { // data that a marshaler of a scalar wrote wrong
 		panic(fmt.Errorf("encoding a response: %w", err))
 	}

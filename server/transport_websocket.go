@@ -472,7 +472,7 @@ func (c *socket) ended(id string, op *liveOperation) {
 // operation's goroutine for as long as its socket stays open. The operation's context plays no part: when one ends in the middle of
 // a write, the whole connection would be lost with it.
 func (c *socket) send(m message) error {
-	data, err := json.Marshal(m)
+	data, err := encode(m)
 	if err != nil {
 		return err
 	}
@@ -526,7 +526,7 @@ func (c *socket) isClosing() bool {
 
 // encodeErrors is the payload of an error message: the bare list.
 func encodeErrors(resp *graphql.Response) json.RawMessage {
-	out, err := json.Marshal(resp.Errors)
+	out, err := encode(resp.Errors)
 	if err != nil {
 		panic(err) // strings and numbers that the presenter put together
 	}
