@@ -396,8 +396,15 @@ func TestFilter(t *testing.T) {
 	} {
 		t.Run(fmt.Sprint(c.actor.Subject, c.actor.Groups), func(t *testing.T) {
 			f, err := b.d.Filter(WithActor(t.Context(), c.actor), ProvidersRead, "t", ProviderAccounts)
+			held, quietErr := b.d.Held(WithActor(t.Context(), c.actor), ProvidersRead, "t", ProviderAccounts)
+			if diff := cmp.Diff(f, held); diff != "" || quietErr != nil {
+				t.Errorf("Held differs: %s %v", diff, quietErr)
+			}
 			if c.want == "forbidden" {
 				wantCode(t, err, problem.Forbidden)
+				if !held.None() {
+					t.Errorf("Held lets %v through", held)
+				}
 				return
 			}
 			if err != nil {

@@ -25,21 +25,36 @@ func (d *Decider) Filter(ctx context.Context, p Permission, tenantID string, kin
 	if err != nil {
 		return Filter{}, err
 	}
-	f := Filter{}
-	switch decide(held, p, Tenant(tenantID)) {
-	case denied:
-		return Filter{}, d.deny(ctx, actor, p, Tenant(tenantID))
-	case granted:
-		f.All = true
-		f.Denied = items(held, p, tenantID, kind, denied)
-	case undecided:
-		f.Granted = items(held, p, tenantID, kind, granted)
-	}
-	if !f.All && len(f.Granted) == 0 {
+	f := filterOf(held, p, tenantID, kind)
+	if f.None() {
 		return Filter{}, d.deny(ctx, actor, p, Tenant(tenantID))
 	}
 	return f, nil
 }
+
+// Held is Filter for what is left out instead of refused: it records nothing, and where Filter is FORBIDDEN it lets nothing through.
+// UNAUTHENTICATED or UNAVAILABLE.
+func (d *Decider) Held(ctx context.Context, p Permission, tenantID string, kind Kind) (Filter, error) {
+	_, held, err := d.caller(ctx)
+	if err != nil {
+		return Filter{}, err
+	}
+	return filterOf(held, p, tenantID, kind), nil
+}
+
+func filterOf(held []bindingsOf, p Permission, tenantID string, kind Kind) Filter {
+	switch decide(held, p, Tenant(tenantID)) {
+	case granted:
+		return Filter{All: true, Denied: items(held, p, tenantID, kind, denied)}
+	case undecided:
+		return Filter{Granted: items(held, p, tenantID, kind, granted)}
+	default:
+		return Filter{}
+	}
+}
+
+// None reports whether the filter lets nothing through.
+func (f Filter) None() bool { return !f.All && len(f.Granted) == 0 }
 
 // items are the ids of the kind on which the bindings, by themselves, come to that decision. Those that are known to be another tenant's are
 // left out, so that a right on one of them is none in this tenant. None is denied to whom decide hears no

@@ -459,6 +459,9 @@ func TestByIDsAndNode(t *testing.T) {
 			t.Errorf("%s: %v, %v", subject, got, err)
 		}
 	}
+	if n, err := b.db.NewSelect().Table("audit_log").Where("outcome = 'denied'").Count(t.Context()); err != nil || n != 0 {
+		t.Errorf("%d denials of what is left out, %v", n, err)
+	}
 	if got, err := b.ByIDs(as(t.Context(), "user:viewer"), "t1", nil); err != nil || len(got) != 0 {
 		t.Errorf("of none: %v, %v", got, err)
 	}

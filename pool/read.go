@@ -92,11 +92,8 @@ func (s *Service) ByIDs(ctx context.Context, tenantID string, ids []string) (map
 	if len(ids) == 0 {
 		return nil, nil
 	}
-	filter, err := s.authz.Filter(ctx, model.PoolsRead, tenantID, authz.Pools)
-	if problem.Is(err, problem.Forbidden) {
-		return nil, nil
-	}
-	if err != nil {
+	filter, err := s.authz.Held(ctx, model.PoolsRead, tenantID, authz.Pools)
+	if err != nil || filter.None() {
 		return nil, err
 	}
 	return poolsByID(ctx, s.db, tenantID, filter.Of(ids))

@@ -124,11 +124,8 @@ func (s *Service) ByIDs(ctx context.Context, tenantID string, ids []string) (map
 	if len(ids) == 0 {
 		return nil, nil
 	}
-	filter, err := s.authz.Filter(ctx, model.ProvidersRead, tenantID, authz.ProviderAccounts)
-	if problem.Is(err, problem.Forbidden) {
-		return nil, nil
-	}
-	if err != nil {
+	filter, err := s.authz.Held(ctx, model.ProvidersRead, tenantID, authz.ProviderAccounts)
+	if err != nil || filter.None() {
 		return nil, err
 	}
 	accounts, err := accountsByID(ctx, s.db, tenantID, filter.Of(ids))

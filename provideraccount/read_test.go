@@ -209,6 +209,9 @@ func TestByIDsAndNode(t *testing.T) {
 	if got, err := b.ByIDs(as(t.Context(), "user:nobody"), "t1", []string{first.ID}); err != nil || len(got) != 0 {
 		t.Errorf("without rights: %v, %v", got, err)
 	}
+	if n := b.count(t, "SELECT count(*) FROM audit_log WHERE outcome = 'denied'"); n != 0 {
+		t.Errorf("%d denials of what is left out", n)
+	}
 	for accountID, want := range map[string]bool{first.ID: true, second.ID: false, foreign.ID: false, id.New("pacct"): false, "x": false} {
 		node, err := b.Node(viewer, accountID)
 		if err != nil || (node != nil) != want {
