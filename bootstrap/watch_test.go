@@ -386,6 +386,44 @@ func TestWatchAsksBeforeItTellsAgain(t *testing.T) {
 	equal(t, "asked", asked, []int{backfill, more - backfill, more - backfill})
 }
 
+// Who may see one quiet account of a busy tenant resumes whatever became of the others, and is asked for what is told alone.
+func TestWatchTellsAgainOnlyWhatTheCallerMaySee(t *testing.T) {
+	t.Parallel()
+	w := setupWatch(t)
+	const busy = "pacct_00000000000000000000000000"
+	w.grant("user:one", "provider-viewer", "compute-provider-account/"+w.account)
+	w.grant("user:most", "provider-viewer", "compute-tenant/"+tenant)
+	w.exec("INSERT INTO role_bindings (subject, role, object, effect) VALUES ('user:most', 'provider-viewer', ?, 'deny')", "compute-provider-account/"+busy)
+	all := w.watch(w.ctx, WatchInput{TenantID: tenant})
+	runID := w.start(w.offer("k"))
+	after := w.next(all).Cursor
+	const others = backfill + 10
+	again := func(account string, times int) {
+		w.exec(`INSERT INTO events (tenant_id, type, bootstrap_id, account_id, data)
+			SELECT tenant_id, type, bootstrap_id, ?, data FROM (SELECT * FROM events WHERE bootstrap_id = ? LIMIT 1) AS e, generate_series(1, ?)`, account, runID, times)
+		for range times {
+			w.next(all)
+		}
+	}
+	again(busy, others)
+	again(w.account, 1)
+	again(busy, others)
+	for _, caller := range []string{"user:one", "user:most"} {
+		var asked []int
+		w.watcher.Replay = func(_ context.Context, _ string, events int) error {
+			asked = append(asked, events)
+			return nil
+		}
+		ctx, leave := context.WithCancel(as(t.Context(), caller))
+		s := w.watch(ctx, WatchInput{TenantID: tenant, After: &after})
+		w.next(s)
+		equal(t, "asked", asked, []int{1})
+		leave()
+		for range s.Changes { // until it has ended
+		}
+	}
+}
+
 func TestWatchersLeaveNothingBehind(t *testing.T) {
 	t.Parallel()
 	w := setupWatch(t)

@@ -110,11 +110,17 @@ type Range struct {
 	// AccountID and BootstrapID narrow further when not empty.
 	AccountID   string
 	BootstrapID string
-	Limit       int64
+	// Accounts narrows the query to what its reader may know, by the column of the account's id. Nil for all.
+	Accounts func(q *bun.SelectQuery, column string) *bun.SelectQuery
+	Limit    int64
 }
 
 // Read lists the events of a range in order. UpTo must lie behind the commit horizon, as every position of a Subscription does.
 func Read(ctx context.Context, db bun.IDB, r Range) ([]*Event, error) {
+	return scan(ctx, r.query(db))
+}
+
+func (r Range) query(db bun.IDB) *bun.SelectQuery {
 	q := selectEvents(db).
 		Where("(e.xid, e.id) > (?::xid8, ?)", r.After.xid(), r.After.ID).
 		Where("(e.xid, e.id) <= (?::xid8, ?)", r.UpTo.xid(), r.UpTo.ID).
@@ -126,7 +132,10 @@ func Read(ctx context.Context, db bun.IDB, r Range) ([]*Event, error) {
 	if r.BootstrapID != "" {
 		q = q.Where("e.bootstrap_id = ?", r.BootstrapID)
 	}
-	return scan(ctx, q)
+	if r.Accounts != nil {
+		q = r.Accounts(q, "e.account_id")
+	}
+	return q
 }
 
 // Latest is the newest event of a bootstrap; nil when there is none. It may lie before the commit horizon: the events of one bootstrap are

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -298,5 +299,33 @@ func TestACounterThatIsBehind(t *testing.T) {
 	}
 	if err := event.CheckCounter(t.Context(), b.db.DB); !problem.Is(err, problem.Unavailable) {
 		t.Errorf("an event of the future: %v", err)
+	}
+}
+
+// However busy its tenant is, the events of one account are found by an index.
+func TestEventsOfAnAccountAreFoundByIndex(t *testing.T) {
+	t.Parallel()
+	db := pgtest.New(t)
+	_, err := db.NewRaw(`INSERT INTO events (tenant_id, type, bootstrap_id, account_id, data)
+		SELECT 't1', 'x', 'boot_' || n, CASE WHEN n % 1000 = 0 THEN 'quiet' ELSE 'busy' END, '{}' FROM generate_series(1, 20000) AS n; ANALYZE events`).Exec(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	of := func(q *bun.SelectQuery, column string) *bun.SelectQuery {
+		return q.Where("? IN (?)", bun.Ident(column), bun.List([]string{"quiet"}))
+	}
+	everything := event.Position{XID: 1 << 62}
+	for _, r := range []event.Range{{TenantID: "t1", AccountID: "quiet"}, {TenantID: "t1", Accounts: of}} {
+		r.UpTo, r.Limit = everything, 200
+		var plan []string
+		if err := db.NewRaw("EXPLAIN ?", event.QueryOf(r, db.DB)).Scan(postgres.WithScope(t.Context(), postgres.AllTenants()), &plan); err != nil {
+			t.Fatal(err)
+		}
+		if text := strings.Join(plan, "\n"); !strings.Contains(text, "events_account_idx") {
+			t.Errorf("the index is not used:\n%s", text)
+		}
+		if events, err := event.Read(t.Context(), db.DB, r); err != nil || len(events) != 20 {
+			t.Errorf("%d events, %v", len(events), err)
+		}
 	}
 }
