@@ -69,15 +69,15 @@ func (c *gated) Offers(ctx context.Context) ([]*model.Offer, error) {
 }
 
 func (c *gated) Machines(ctx context.Context) ([]*model.Machine, error) {
-	return []*model.Machine{{ID: "seen", Status: provider.MachineFree}}, c.wait(ctx)
+	return []*model.Machine{{ID: "seen", Status: provider.MachineFree, Kind: model.VPS}}, c.wait(ctx)
 }
 
 func (c *gated) MachineKey(machineID string) (string, error) { return "gate/" + machineID, nil }
 
 func (c *gated) Close() error { return nil }
 
-// TestNoAnswerOutlivesTheRightToIt takes the right to a live read away while the provider is being asked: nothing of the answer is told, and of
-// its failure neither.
+// TestNoAnswerOutlivesTheRightToIt takes the right to a live call away while the provider is being asked, each time that it is: nothing of the answer
+// is told, and of its failure neither.
 func TestNoAnswerOutlivesTheRightToIt(t *testing.T) {
 	t.Parallel()
 	g := &gate{sim.New(sim.Options{Endpoint: "http://127.0.0.1:1"}), make(chan struct{}), make(chan error)}
@@ -88,27 +88,46 @@ func TestNoAnswerOutlivesTheRightToIt(t *testing.T) {
 	s.exec(t, `INSERT INTO bootstraps (id, tenant_id, account_id, pool_id, created_by, offer_id, status, wait_reason, operation_id)
 		VALUES (?0, 'acme', ?1, ?2, '', 'o', 'claiming', 'CLAIM_UNCERTAIN', ?0)`, run, account, pool)
 	named := `(tenantId: "acme", accountId: "` + account + `"`
-	for field, document := range map[string]string{
-		"Query.offers":              `{ offers` + named + `) { id } }`,
-		"Query.planBootstrap":       `{ planBootstrap` + named + `, poolId: "` + pool + `", machineId: "seen") { ready preconditions { name ok message } } }`,
-		"ProviderAccount.offers":    `{ providerAccount` + named + `) { offers { id } } }`,
-		"ProviderAccount.machines":  `{ providerAccount` + named + `) { machines { id } } }`,
-		"BootstrapClaim.candidates": `{ bootstrap(tenantId: "acme", bootstrapId: "` + run + `") { claim { candidates { id } } } }`,
+	of := `(tenantId: "acme", bootstrapId: "` + run + `"`
+	for field, c := range map[string]struct {
+		document string
+		calls    int
+	}{
+		"Query.offers":                  {`{ offers` + named + `) { id } }`, 1},
+		"Query.planBootstrap":           {`{ planBootstrap` + named + `, poolId: "` + pool + `", machineId: "seen") { ready preconditions { name ok message } } }`, 2},
+		"ProviderAccount.offers":        {`{ providerAccount` + named + `) { offers { id } } }`, 1},
+		"ProviderAccount.machines":      {`{ providerAccount` + named + `) { machines { id } } }`, 1},
+		"BootstrapClaim.candidates":     {`{ bootstrap` + of + `) { claim { candidates { id } } } }`, 2},
+		"Mutation.resolveClaim":         {`mutation { resolveClaim(input: {tenantId: "acme", bootstrapId: "` + run + `", machineId: "ghost"}) { bootstrap { id } } }`, 1},
+		"Mutation.checkProviderAccount": {`mutation { checkProviderAccount(input: {tenantId: "acme", accountId: "` + account + `"}) { providerAccount { id } } }`, 1},
 	} {
-		for name, outcome := range map[string]error{"an answer": nil, "a failure": provider.Errorf(provider.NotFound, "seen")} {
-			s.exec(t, "INSERT INTO role_bindings (subject, role, object, effect) VALUES ('user:reader', 'tenant-admin', 'compute-tenant/acme', 'allow')")
-			s.awaitReader(t, true)
-			answered := make(chan string, 1)
-			go func() { answered <- s.asReader(t, document) }()
+		for before := range c.calls {
+			s.loseTheRight(t, g, field, c.document, before)
+		}
+	}
+}
+
+// loseTheRight takes the right away during the call that so many others came before.
+func (s *services) loseTheRight(t *testing.T, g *gate, field, document string, before int) {
+	t.Helper()
+	for name, outcome := range map[string]error{"an answer": nil, "a failure": provider.Errorf(provider.NotFound, "seen")} {
+		s.exec(t, "INSERT INTO role_bindings (subject, role, object, effect) VALUES ('user:reader', 'tenant-admin', 'compute-tenant/acme', 'allow')")
+		s.awaitReader(t, true)
+		answered := make(chan string, 1)
+		go func() { answered <- s.asReader(t, document) }()
+		for call := range before + 1 {
+			if call > 0 {
+				g.through <- nil
+			}
 			if body := g.take(answered); body != "" {
-				t.Fatalf("%s asks no provider: %s", field, body)
+				t.Fatalf("%s asks no provider after %d calls: %s", field, call, body)
 			}
-			s.exec(t, "DELETE FROM role_bindings WHERE subject = 'user:reader'")
-			s.awaitReader(t, false)
-			body := g.letThrough(answered, outcome)
-			if !strings.Contains(body, "FORBIDDEN") || strings.Contains(body, "seen") {
-				t.Errorf("%s, and %s came after the right was taken away: %s", field, name, body)
-			}
+		}
+		s.exec(t, "DELETE FROM role_bindings WHERE subject = 'user:reader'")
+		s.awaitReader(t, false)
+		body := g.letThrough(answered, outcome)
+		if !strings.Contains(body, "FORBIDDEN") || strings.Contains(body, "seen") {
+			t.Errorf("%s, and %s came to call %d after the right was taken away: %s", field, name, before+1, body)
 		}
 	}
 }

@@ -93,6 +93,15 @@ func (d *Decider) Check(ctx context.Context, p Permission, o Object) error {
 	return nil
 }
 
+// ErrorFor gives err, or the denial where the caller no longer holds the permission on the object: what comes after a wait, for a provider say, is
+// not told to who lost the right meanwhile, whether it is an answer or a failure. Otherwise as Check.
+func (d *Decider) ErrorFor(ctx context.Context, p Permission, o Object, err error) error {
+	if denied := d.Check(ctx, p, o); denied != nil {
+		return denied
+	}
+	return err
+}
+
 // Holds reports whether the caller holds the permission on the object, and records nothing: for what is left out instead of refused.
 // UNAUTHENTICATED or UNAVAILABLE.
 func (d *Decider) Holds(ctx context.Context, p Permission, o Object) (bool, error) {

@@ -67,6 +67,14 @@ func (s *Service) Candidates(ctx context.Context, c *model.BootstrapClaim) ([]*m
 	if deref(c.Run.WaitReason) != model.ClaimUncertain {
 		return []*model.Machine{}, nil
 	}
+	free, err := s.candidates(ctx, c)
+	if err := s.Authz.ErrorFor(ctx, model.ProvidersRead, authz.ProviderAccount(c.Run.TenantID, c.Run.AccountID), err); err != nil {
+		return nil, err
+	}
+	return free, nil
+}
+
+func (s *Service) candidates(ctx context.Context, c *model.BootstrapClaim) ([]*model.Machine, error) {
 	machines, err := s.Accounts.Machines(ctx, provideraccount.GetInput{TenantID: c.Run.TenantID, AccountID: c.Run.AccountID})
 	if err != nil {
 		return nil, err
@@ -85,10 +93,6 @@ func (s *Service) Candidates(ctx context.Context, c *model.BootstrapClaim) ([]*m
 	}
 	taken, err := reserved(ctx, s.DB.DB, all...)
 	if err != nil {
-		return nil, err
-	}
-	// The provider may have taken its time, in which the right was taken away.
-	if err := s.Authz.Check(ctx, model.ProvidersRead, authz.ProviderAccount(c.Run.TenantID, c.Run.AccountID)); err != nil {
 		return nil, err
 	}
 	free := []*model.Machine{}

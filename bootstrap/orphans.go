@@ -90,7 +90,7 @@ func (s *Service) ReleaseMachine(ctx context.Context, in model.ReleaseMachineInp
 	all := postgres.WithScope(ctx, postgres.AllTenants())
 	at, known, err := s.orphanNow(all, found)
 	if err != nil {
-		return nil, err
+		return nil, s.Authz.ErrorFor(ctx, model.ProvidersManage, authz.ProviderAccount(found.TenantID, found.AccountID), err)
 	}
 	var after *orphan
 	err = s.Authz.Holding(all, needs(found.TenantID, found.AccountID), func(ctx context.Context, tx bun.Tx) (err error) {

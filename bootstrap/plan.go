@@ -35,22 +35,12 @@ func (s *Service) Plan(ctx context.Context, in PlanInput) (*model.BootstrapPlan,
 	if err := check.err(); err != nil {
 		return nil, err
 	}
-	admitted := func() error {
-		return s.Authz.Check(ctx, model.ProvidersManage, authz.ProviderAccount(in.TenantID, in.AccountID))
-	}
-	if err := admitted(); err != nil {
+	account := authz.ProviderAccount(in.TenantID, in.AccountID)
+	if err := s.Authz.Check(ctx, model.ProvidersManage, account); err != nil {
 		return nil, err
 	}
 	i := &inspection{Service: s, in: in, plan: &model.BootstrapPlan{Wipes: []string{}, Ready: true}}
-	for _, c := range i.checks() {
-		if err := i.report(ctx, c); err != nil {
-			return nil, err
-		}
-	}
-	if err := i.estimate(ctx); err != nil {
-		return nil, err
-	}
-	if err := admitted(); err != nil { // the provider may have taken its time, in which the right was taken away
+	if err := s.Authz.ErrorFor(ctx, model.ProvidersManage, account, i.inspect(ctx)); err != nil {
 		return nil, err
 	}
 	return i.plan, nil
@@ -94,6 +84,15 @@ func (i *inspection) checks() []precondition {
 	return append(all,
 		precondition{model.BootstrapPreconditionNameAvailability, asked, i.machine},
 		precondition{model.BootstrapPreconditionNameMachineFree, able, i.machineFree})
+}
+
+func (i *inspection) inspect(ctx context.Context) error {
+	for _, c := range i.checks() {
+		if err := i.report(ctx, c); err != nil {
+			return err
+		}
+	}
+	return i.estimate(ctx)
 }
 
 // report adds what came of one precondition. What is neither the caller's nor the provider's to put right is an error of the plan.

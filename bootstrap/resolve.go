@@ -6,6 +6,7 @@ import (
 	"github.com/uptrace/bun"
 
 	"better/compute/audit"
+	"better/compute/authz"
 	"better/compute/internal/problem"
 	"better/compute/model"
 )
@@ -36,7 +37,7 @@ func (s *Service) ResolveClaim(ctx context.Context, in model.ResolveClaimInput) 
 	}
 	named, err := s.named(ctx, r, in.MachineID)
 	if err != nil {
-		return nil, err
+		return nil, s.Authz.ErrorFor(ctx, model.ProvidersManage, authz.ProviderAccount(r.TenantID, r.AccountID), err)
 	}
 	var after *run
 	err = s.Authz.Holding(ctx, needs(r.TenantID, r.AccountID), func(ctx context.Context, tx bun.Tx) (err error) {

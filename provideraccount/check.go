@@ -45,13 +45,13 @@ func (s *Service) Check(ctx context.Context, in model.CheckProviderAccountInput)
 		answer = s.check(ctx, account, stamp)
 	}
 	s.reach("checking.answered")
+	object := authz.ProviderAccount(at.TenantID, at.AccountID)
 	result, err := checkResult(account.Provider, answer)
 	if err != nil {
-		return nil, err
+		return nil, s.authz.ErrorFor(ctx, model.ProvidersManage, object, err)
 	}
 	var checked *model.ProviderAccount
-	needs := authz.Need(model.ProvidersManage, authz.ProviderAccount(at.TenantID, at.AccountID))
-	err = s.authz.Holding(ctx, needs, func(ctx context.Context, tx bun.Tx) error {
+	err = s.authz.Holding(ctx, authz.Need(model.ProvidersManage, object), func(ctx context.Context, tx bun.Tx) error {
 		if checked, err = storeCheck(ctx, tx, account, result); err != nil {
 			return err
 		}
@@ -100,7 +100,7 @@ func (s *Service) CheckConfig(ctx context.Context, in model.CheckProviderConfigI
 	}
 	result, err := checkResult(in.Provider, s.try(ctx, &model.ProviderAccount{TenantID: in.TenantID, Provider: in.Provider, Config: config}))
 	if err != nil {
-		return nil, err
+		return nil, s.authz.ErrorFor(ctx, model.ProvidersManage, authz.Tenant(in.TenantID), err)
 	}
 	needs := authz.Need(model.ProvidersManage, authz.Tenant(in.TenantID))
 	err = s.authz.Holding(ctx, needs, func(ctx context.Context, tx bun.Tx) error {

@@ -71,12 +71,11 @@ func ask[T any](ctx context.Context, s *Service, at GetInput, capability string,
 		answer, err = do(ctx, c)
 		return err
 	})
-	// The provider may have taken its time, in which the right was taken away: then its failure is not told either.
-	if denied := s.authz.Check(ctx, model.ProvidersRead, authz.ProviderAccount(at.TenantID, at.AccountID)); denied != nil {
-		return *new(T), denied
-	}
 	if err != nil {
-		return *new(T), provider.Problem(account.Provider, err)
+		err = provider.Problem(account.Provider, err)
+	}
+	if err := s.authz.ErrorFor(ctx, model.ProvidersRead, authz.ProviderAccount(at.TenantID, at.AccountID), err); err != nil {
+		return *new(T), err
 	}
 	return answer, nil
 }
