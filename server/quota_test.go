@@ -47,7 +47,7 @@ func TestTenantsOf(t *testing.T) {
 		}
 	}
 	for body, want := range map[string][]string{
-		`{"tenantId":"a"}`: {"a"}, `{"tenantId":7}`: nil, `{"input":{"tenantId":"a"}}`: nil, `[]`: nil, `{`: nil, ``: nil,
+		`{"tenantId":"a"}`: {"a"}, `{"\u0074enantId":"a"}`: {"a"}, `{"tenantId":7}`: nil, `{"input":{"tenantId":"a"}}`: nil, `[]`: nil, `{`: nil, ``: nil,
 	} {
 		if diff := cmp.Diff(want, tenantsOfBody([]byte(body))); diff != "" {
 			t.Errorf("%s: %s", body, diff)

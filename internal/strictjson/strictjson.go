@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"strings"
 	"unicode/utf8"
 )
@@ -95,8 +96,7 @@ func ShapeOf(data []byte) Shape {
 	return shape
 }
 
-// Member is the text of an object's member, by a name without escapes, as far as one look at each byte tells it: the first such, and nil for none.
-// What it gives may be no JSON.
+// Member is the text of an object's member, as far as one look at each byte tells it: the first such, and nil for none. What it gives may be no JSON.
 func Member(data []byte, name string) []byte {
 	depth := 0
 	for i := 0; i < len(data); i++ {
@@ -107,7 +107,7 @@ func Member(data []byte, name string) []byte {
 			depth--
 		case '"':
 			end := endOfString(data, i)
-			if depth == 1 && string(data[i+1:min(end, len(data))]) == name {
+			if depth == 1 && spells(data[i+1:min(end, len(data))], name) {
 				if value, ok := bytes.CutPrefix(bytes.TrimLeft(data[min(end+1, len(data)):], " \t\r\n"), []byte(":")); ok {
 					return bytes.TrimLeft(value, " \t\r\n")
 				}
@@ -116,6 +116,17 @@ func Member(data []byte, name string) []byte {
 		}
 	}
 	return nil
+}
+
+// spells reports whether a text between quotes stands for the name, each letter of which may be an escape.
+func spells(text []byte, name string) bool {
+	const escape = len(`\u0000`)
+	if len(text) > escape*len(name) || bytes.IndexByte(text, '\\') < 0 {
+		return string(text) == name
+	}
+	var spelt string
+	err := json.Unmarshal(slices.Concat([]byte(`"`), text, []byte(`"`)), &spelt)
+	return err == nil && spelt == name
 }
 
 // endOfString is where the string ends that begins at i.
