@@ -70,6 +70,29 @@ func TestUpdateRefuses(t *testing.T) {
 	}
 }
 
+// Who may manage one account does not get at another's secret by naming it.
+func TestUpdateWithAnothersSecret(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	a := b.create(t, "main")
+	b.bind(t, binding("user:one", "provider-manager", "compute-provider-account/"+a.ID, model.Allow))
+	one := as(t.Context(), "user:one")
+	for _, reference := range []string{"secret://others", "env://A"} {
+		_, err := b.Update(one, update(a, `{"apiToken":"`+reference+`"}`))
+		wantCode(t, err, problem.Forbidden)
+		for _, caller := range []context.Context{admin(t), one} { // whom it was given by, and then keeps
+			if _, err := b.Update(caller, update(a, `{"apiToken":"`+reference+`","project":"x"}`)); err != nil {
+				t.Error(err)
+			}
+		}
+		if _, err := b.Update(one, update(a, `{"project":"x"}`)); err != nil {
+			t.Error(err)
+		}
+		_, err = b.Update(one, update(a, `{"apiToken":"`+reference+`"}`))
+		wantCode(t, err, problem.Forbidden)
+	}
+}
+
 func TestEqualUpdatesAtOnceEachCount(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
