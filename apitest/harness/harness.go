@@ -44,7 +44,13 @@ func (t tests) Run() int {
 // Await polls until it is so.
 func Await(t testing.TB, what string, so func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(Patience); !so(); time.Sleep(20 * time.Millisecond) {
+	AwaitFor(t, Patience, what, so)
+}
+
+// AwaitFor is Await with a patience of its own, for what is slow by nature.
+func AwaitFor(t testing.TB, patience time.Duration, what string, so func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); !so(); time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("waited in vain for this: %s", what)
 		}

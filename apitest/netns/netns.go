@@ -73,6 +73,13 @@ func HostsWith(t testing.TB, n int, options Options) []*Host {
 	return hosts
 }
 
+// Gateway makes a network without machines, for others that this machine lets onto it, and returns the test's own address there.
+func Gateway(t testing.TB) netip.Addr {
+	t.Helper()
+	require(t)
+	return newNetwork(t).gateway
+}
+
 // require skips or fails a test that cannot have machines, and says what is missing.
 func require(t testing.TB) {
 	t.Helper()

@@ -6,6 +6,7 @@ package site
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/rand"
 	"encoding/json"
 	"fmt"
@@ -15,6 +16,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"better/compute/apitest/harness"
 	"better/compute/internal/postgres/pgtest"
@@ -43,6 +45,8 @@ type Options struct {
 	Secrets map[string]string
 	// Class is that of the pool: VPS_HOST or METAL_HOST.
 	Class string
+	// Patience bounds each bootstrap, and how long the server waits for an agent; 0 is the harness's, and the server's own.
+	Patience time.Duration
 }
 
 // Site is a running server with its account and pool.
@@ -50,13 +54,14 @@ type Site struct {
 	t             testing.TB
 	url           string
 	log           harness.Log
+	patience      time.Duration
 	account, pool string
 }
 
 // Start starts a site, and stops it with the test. Its log must then hold none of the secrets.
 func Start(t testing.TB, o Options) *Site {
 	t.Helper()
-	s := &Site{t: t}
+	s := &Site{t: t, patience: cmp.Or(o.Patience, harness.Patience)}
 	process := harness.Serve(t, serverBuild.Program(t, "compute-api"), s.configure(o), &s.log)
 	process.Ready(t)
 	t.Cleanup(func() {
@@ -95,13 +100,17 @@ func (s *Site) configure(o Options) (path string) {
 	if err := os.WriteFile(keyFile, key, 0o600); err != nil {
 		s.t.Fatal(err)
 	}
+	bootstrap := map[string]any{"agentURL": "https://" + agents, "agentBinaries": agentBuild.Dir(s.t), "trustDomain": "compute.test"}
+	if o.Patience > 0 {
+		bootstrap["tokenTTL"], bootstrap["limits"] = o.Patience.String(), map[string]any{"installed": o.Patience.String()}
+	}
 	path = harness.Config(s.t, map[string]any{
 		"listen": listen, "stateDir": filepath.Join(dir, "state"), "database": map[string]any{"url": pgtest.URL(s.t)},
 		"auth":      map[string]any{"allowStaticTokens": true, "tokens": []map[string]any{{"token": token, "subject": "user:alice"}}},
 		"authz":     map[string]any{"bindings": []map[string]any{{"subject": "user:alice", "role": "tenant-admin", "object": "compute-tenant/" + tenant}}},
 		"providers": []map[string]any{o.Provider},
 		"secrets":   map[string]any{"store": map[string]any{"keyFile": keyFile}},
-		"bootstrap": map[string]any{"agentURL": "https://" + agents, "agentBinaries": agentBuild.Dir(s.t), "trustDomain": "compute.test"},
+		"bootstrap": bootstrap,
 		"pki":       map[string]any{"dir": filepath.Join(dir, "pki")},
 		"agent":     map[string]any{"listen": agents, "heartbeat": "1s"},
 	})
@@ -128,7 +137,7 @@ func (s *Site) Bootstrap(by, id string) Run {
 	s.t.Helper()
 	run := change[struct{ Bootstrap Run }](s, "bootstrapMachine", "BootstrapMachineInput", "{ bootstrap { id } }",
 		map[string]any{"accountId": s.account, "poolId": s.pool, by: id, "idempotencyKey": by + ":" + id}).Bootstrap
-	harness.Await(s.t, "the end of run "+run.ID, func() bool {
+	harness.AwaitFor(s.t, s.patience, "the end of run "+run.ID, func() bool {
 		was := run.Status
 		run = ask[struct{ Bootstrap Run }](s, `query($tenantId: ID!, $id: ID!) { bootstrap(tenantId: $tenantId, bootstrapId: $id)
 			{ id status machineId hostId waitReason cleanup failure { reason message logTail } } }`, map[string]any{"tenantId": tenant, "id": run.ID}).Bootstrap
