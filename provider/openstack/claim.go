@@ -38,11 +38,26 @@ func (c *client) FindClaim(ctx context.Context, operationID string) (*provider.C
 	s := all[at]
 	switch {
 	case s.isFailure():
-		return &provider.Claim{State: provider.ClaimFailed, OrderRef: s.ID, Err: c.whyNotMade(s)}, nil
+		return c.failedClaim(ctx, s)
 	case s.isBeingMade():
 		return &provider.Claim{State: provider.ClaimPending, OrderRef: s.ID}, nil
 	}
 	return &provider.Claim{State: provider.ClaimReady, MachineID: s.ID, OrderRef: s.ID}, nil
+}
+
+// failedClaim reads the server for its fault: Nova's list does not show that of a server which it found no host for.
+func (c *client) failedClaim(ctx context.Context, s server) (*provider.Claim, error) {
+	if s.Fault.Message == "" {
+		whole, err := c.server(ctx, s.ID)
+		switch {
+		case isNotFound(err):
+			return nil, nil
+		case err != nil:
+			return nil, err
+		}
+		s = *whole
+	}
+	return &provider.Claim{State: provider.ClaimFailed, OrderRef: s.ID, Err: c.whyNotMade(s)}, nil
 }
 
 // whyNotMade reads the fault of a server that never was. Nova takes an order, and looks for a place then.

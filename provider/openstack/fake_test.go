@@ -119,7 +119,7 @@ func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		for _, s := range f.servers {
 			f.look(s)
 		}
-		f.list(w, r, "servers", f.servers)
+		f.list(w, r, "servers", withoutFaults(f.servers))
 	})
 	mux.HandleFunc("POST /v2.1/servers", f.order)
 	mux.HandleFunc("GET /v2.1/servers/{id}", f.on(func(w http.ResponseWriter, _ *http.Request, s object) {
@@ -219,6 +219,18 @@ func (f *fake) list(w http.ResponseWriter, r *http.Request, kind string, items [
 		body[kind+"_links"] = []object{{"rel": "next", "href": "http://controller.internal:8774/v2.1/" + kind + "/detail"}}
 	}
 	answer(w, http.StatusOK, body)
+}
+
+// withoutFaults leaves out those of servers that Nova found no host for: it keeps them apart, and its list does not look there.
+func withoutFaults(servers []object) []object {
+	shown := slices.Clone(servers)
+	for i, s := range shown {
+		if s["OS-SRV-USG:launched_at"] == nil {
+			shown[i] = maps.Clone(s)
+			delete(shown[i], "fault")
+		}
+	}
+	return shown
 }
 
 func (f *fake) look(s object) {
