@@ -19,6 +19,9 @@ DEADCODE := $(TOOLS)/deadcode-$(DEADCODE_VERSION)
 VULN_VERSION := v1.9.0
 VULN := $(TOOLS)/govulncheck-$(VULN_VERSION)
 
+# The disk that machines of nightly tests begin with, made once.
+VM_IMAGE := .cache/vm/debian.qcow2
+
 .PHONY: help
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 22
@@ -82,7 +85,7 @@ verify: ## Fail when generated files, go.mod or formatting are not up to date
 .PHONY: lint
 lint: $(LINT) $(DEADCODE) ## Lint the Go code, and look for functions that nothing reaches
 	$(LINT) run ./...
-	@dead=$$($(DEADCODE) -test ./...); if [[ $$dead ]]; then echo "$$dead"; exit 1; fi
+	@dead=$$($(DEADCODE) -tags nightly -test ./...); if [[ $$dead ]]; then echo "$$dead"; exit 1; fi
 
 .PHONY: fmt
 fmt: $(LINT) ## Format the Go code as the linter wants it
@@ -203,6 +206,25 @@ torture-revocation: ## Take 1,000 rights and tokens away under 200 streams on tw
 .PHONY: torture-neighbours
 torture-neighbours: ## Have one caller take all it can get on 150 connections, and look at what is left for another: NEIGHBOUR_CALLS=2000
 	go test ./apitest -run '^TestOneCallerLeavesRoom$$' -count 1 -v -timeout 60m -neighbour-calls $(or $(NEIGHBOUR_CALLS),2000)
+
+.PHONY: nightly
+nightly: nightly-libvirt nightly-openstack ## Try drivers on what is too slow for CI: see docs/nightly.md
+
+.PHONY: nightly-deps
+nightly-deps:
+	@[[ $$(id -u) == 0 ]] || { echo "nightly: it needs root, for daemons and networks of its own" >&2; exit 1; }
+	@scripts/deps nightly
+
+.PHONY: nightly-libvirt
+nightly-libvirt: $(VM_IMAGE) ## Make a host of a virtual machine that QEMU boots Debian on, without hardware to help
+	VM_IMAGE=$(CURDIR)/$(VM_IMAGE) go test -tags nightly ./provider/libvirt -run '^TestVM$$' -count 1 -v -timeout 90m
+
+.PHONY: nightly-openstack
+nightly-openstack: nightly-deps ## Order, install and release servers of a Nova that runs here, and make hosts of them
+	go test -tags nightly ./provider/openstack -run '^TestNova$$' -count 1 -v -timeout 90m
+
+$(VM_IMAGE): scripts/vm-image | nightly-deps
+	scripts/vm-image $@
 
 FUZZTIME ?= 5m
 .PHONY: fuzz

@@ -55,7 +55,7 @@ func (d *Driver) Manifest() provider.Manifest {
 		Typical: map[model.MachineKind]time.Duration{model.VPS: 2 * time.Minute},
 		Wipes:   []string{"The machine's disk: it is made anew from the image."},
 		About: provider.About{
-			Installs: "a new disk with a NoCloud seed", GivesBack: "undefines, and deletes its disks", TestedAgainst: "libvirtd with its test driver, and with QEMU",
+			Installs: "a new disk with a NoCloud seed", GivesBack: "undefines, and deletes its disks", TestedAgainst: "libvirtd with its test driver, and with QEMU; nightly with Debian on the machine",
 		},
 	}
 }

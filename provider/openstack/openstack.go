@@ -64,7 +64,7 @@ func (d *Driver) Manifest() provider.Manifest {
 		Wipes:   []string{"The server's own disk: it is made again from the image. Attached volumes stay as they are."},
 		About: provider.About{
 			GPUs: true, Installs: "rebuild with user data", GivesBack: "deletes",
-			TestedAgainst: "a fake after recorded answers, through gophercloud; Nova's recordings",
+			TestedAgainst: "a fake after recorded answers, through gophercloud; Nova's recordings; nightly Nova itself",
 		},
 	}
 }
