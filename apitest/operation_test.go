@@ -100,7 +100,7 @@ func operations() map[string]operation {
 			document: mutation("cancelBootstrap", "CancelBootstrap", "bootstrap { id }"), unwrap: of("cancelBootstrap", "bootstrap"),
 		},
 		"machines": {
-			document:  `query($tenantId: ID!, $accountId: ID!) { providerAccount(tenantId: $tenantId, accountId: $accountId) { machines { id } } }`,
+			document:  `query($tenantId: ID!, $accountId: ID!) { providerAccount(tenantId: $tenantId, accountId: $accountId) { machines { id inUse } } }`,
 			arguments: true,
 			unwrap:    of("providerAccount", "machines"),
 		},

@@ -266,6 +266,7 @@ type ComplexityRoot struct {
 	Machine struct {
 		Addresses func(childComplexity int) int
 		ID        func(childComplexity int) int
+		InUse     func(childComplexity int) int
 		Kind      func(childComplexity int) int
 		Name      func(childComplexity int) int
 		OfferID   func(childComplexity int) int
@@ -1369,6 +1370,12 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 		}
 
 		return e.ComplexityRoot.Machine.ID(childComplexity), true
+	case "Machine.inUse":
+		if e.ComplexityRoot.Machine.InUse == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Machine.InUse(childComplexity), true
 	case "Machine.kind":
 		if e.ComplexityRoot.Machine.Kind == nil {
 			break
@@ -4046,6 +4053,8 @@ type Machine {
   addresses: [String!]!
   "The id of the offer it was ordered as; null when the provider does not tell."
   offerId: ID
+  "Whether a bootstrap, a host or a release has it, through whichever account: a new bootstrap of it is refused as long as that is so."
+  inUse: Boolean!
 }
 `, BuiltIn: false},
 	{Name: "../schema/provider_account.graphqls", Input: `extend type Query {
@@ -5181,6 +5190,8 @@ func (ec *executionContext) childFields_Machine(ctx context.Context, field graph
 		return ec.fieldContext_Machine_addresses(ctx, field)
 	case "offerId":
 		return ec.fieldContext_Machine_offerId(ctx, field)
+	case "inUse":
+		return ec.fieldContext_Machine_inUse(ctx, field)
 	}
 	return nil, fmt.Errorf("no field named %q was found under type Machine", field.Name)
 }

@@ -103,4 +103,5 @@ type Machine struct {
 	Status    string      `json:"status"`
 	Addresses []string    `json:"addresses"`
 	OfferID   *string     `json:"offerId"`
+	InUse     bool        `json:"inUse"`
 }

@@ -1,6 +1,7 @@
 package provideraccount
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"testing"
@@ -89,11 +90,18 @@ func TestInventoryFollowsRunsAndHosts(t *testing.T) {
 		t.Fatal(err)
 	}
 	inv := &inventory{db: b.db, accountID: a.ID}
+	b.cloud.machines = func(context.Context, provider.Account) ([]*model.Machine, error) {
+		return []*model.Machine{{ID: "machine-1", Kind: model.VPS}}, nil
+	}
 	wantTaken := func(want bool) {
 		t.Helper()
 		taken, err := inv.Taken(t.Context(), nil)
 		if err != nil || taken["machine-1"] != want {
 			t.Errorf("taken is %v, %v", taken, err)
+		}
+		listed, err := b.Machines(as(t.Context(), "user:viewer"), GetInput{"t1", a.ID})
+		if err != nil || listed[0].InUse != want {
+			t.Errorf("listed as %v, %v", listed, err)
 		}
 		m, err := inv.Take(t.Context(), "probe", keyed("machine-1"))
 		if (err == nil) == want {

@@ -60,12 +60,33 @@ func (s *Service) Machines(ctx context.Context, in GetInput) ([]*model.Machine, 
 		return nil, err
 	}
 	return ask(ctx, s, in, "machines", func(ctx context.Context, c provider.Client) ([]*model.Machine, error) {
-		machines, err := c.Machines(ctx)
+		listed, err := c.Machines(ctx)
 		if err != nil {
 			return nil, err
 		}
-		return provider.CheckMachines(machines)
+		machines, err := provider.CheckMachines(listed)
+		if err != nil {
+			return nil, err
+		}
+		return machines, markInUse(ctx, &inventory{db: s.db, accountID: in.AccountID}, c, machines)
 	})
+}
+
+// markInUse says of each machine of the account whether it could be bootstrapped.
+func markInUse(ctx context.Context, book *inventory, c provider.Client, machines []*model.Machine) error {
+	var keyed []provider.KeyedMachine
+	if b, ok := c.(provider.Bootstrapper); ok {
+		for _, m := range machines {
+			if key, err := b.MachineKey(m.ID); err == nil { // one without a key is found by its account
+				keyed = append(keyed, provider.KeyedMachine{MachineID: m.ID, Key: key})
+			}
+		}
+	}
+	taken, err := book.Taken(ctx, keyed)
+	for _, m := range machines {
+		m.InUse = taken[m.ID]
+	}
+	return err
 }
 
 // The levels of the slots of calls.
