@@ -186,6 +186,20 @@ test('a list that the network lost is asked for again', async ({ page }) => {
   await expect(page.getByRole('alert')).toHaveCount(0);
 });
 
+test('a page whose code the network lost comes with the network', async ({ page, context }) => {
+  await signIn(page, `/t/${tenant}/pools`);
+  await expect(page.getByRole('link', { name: 'hosts', exact: true })).toBeVisible();
+  await context.setOffline(true);
+  await page.getByRole('link', { name: 'Audit', exact: true }).click();
+  await expect(page.getByRole('alert')).toContainText('This page does not show');
+  await page.getByRole('link', { name: 'Pools and hosts' }).click(); // what was there is there
+  await expect(page.getByRole('link', { name: 'hosts', exact: true })).toBeVisible();
+  await page.getByRole('link', { name: 'Audit', exact: true }).click();
+  await expect(page.getByRole('alert')).toContainText('This page does not show');
+  await context.setOffline(false);
+  await expect(page.getByRole('region', { name: 'Audit events' })).toBeVisible();
+});
+
 test('an order whose answer is lost is not sent as another after a reload', async ({ page }, { workerIndex }) => {
   const once = `once-${workerIndex}`;
   await hold();

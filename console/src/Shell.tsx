@@ -40,6 +40,7 @@ import { endSession } from './session';
 import { useHeartbeat } from './heartbeat';
 import { WorkplaceContext } from './tenant';
 import { Loading, Mark, ProblemAlert } from './ui';
+import { Boundary } from './ui/Boundary';
 import { Logo } from './ui/Logo';
 
 const ShellViewer = graphql(`
@@ -140,9 +141,11 @@ export function Shell({ token }: { token: string }) {
           {!data && !error && <Loading />}
           {data && (
             <WorkplaceContext value={workplace}>
-              <Suspense fallback={<Loading />}>
-                <Outlet key={pathname} />
-              </Suspense>
+              <Boundary key={pathname}>
+                <Suspense fallback={<Loading />}>
+                  <Outlet />
+                </Suspense>
+              </Boundary>
             </WorkplaceContext>
           )}
         </div>
