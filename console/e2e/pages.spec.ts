@@ -276,6 +276,12 @@ test('works by keyboard', async ({ page }) => {
 test('works at the width of a phone', async ({ page }) => {
   await page.setViewportSize({ width: 390, height: 844 });
   await signIn(page, `/t/${tenant}/accounts`);
+  await page.getByRole('button', { name: 'You' }).focus();
+  await page.keyboard.press('Tab');
+  await expect(page.getByRole('main').locator(':focus')).toHaveCount(1); // not at the links of a menu that nobody sees
+  await page.getByRole('button', { name: 'Open the menu' }).click();
+  await page.getByRole('link', { name: 'Accounts' }).click();
+  await expect(page.getByRole('button', { name: 'Open the menu' })).toBeVisible();
   await page.getByRole('button', { name: 'Open the menu' }).click();
   await page.getByRole('link', { name: 'Offers' }).click();
   await expect(page.getByRole('button', { name: 'Open the menu' })).toBeVisible(); // the menu has gone out of the way

@@ -111,7 +111,7 @@ export function Shell({ token }: { token: string }) {
           </Group>
         </Group>
       </AppShell.Header>
-      <AppShell.Navbar p="xs" aria-label="Pages">
+      <AppShell.Navbar p="xs" aria-label="Pages" className={opened ? undefined : 'shut'}>
         <ScrollArea>
           <Stack gap={2}>
             {places
@@ -129,6 +129,7 @@ export function Shell({ token }: { token: string }) {
                     aria-current={active ? 'page' : undefined}
                     leftSection={<Icon size={18} stroke={1.7} />}
                     className="place"
+                    onClick={close} // also where it is that of the present page
                   />
                 );
               })}

@@ -39,7 +39,7 @@ export function SecretField(props: WidgetProps) {
   const change = (text: string) => props.onChange(text === '' ? undefined : text);
   return (
     <>
-      <Group align="flex-end" gap="xs" wrap="nowrap">
+      <Group align="flex-end" gap="xs">
         <Autocomplete
           id={props.id}
           label={props.label}
@@ -52,7 +52,7 @@ export function SecretField(props: WidgetProps) {
           onChange={change}
           onBlur={() => props.onBlur(props.id, value)}
           error={props.rawErrors?.length ? props.rawErrors.join(', ') : undefined}
-          style={{ flex: 1 }}
+          style={{ flex: '1 1 15rem' }}
           autoComplete="off"
         />
         {permissions.has('PROVIDERS_MANAGE') && (
