@@ -188,6 +188,16 @@ test('prices are sorted within their currency, and what is chosen is in the addr
   await expect(page).toHaveURL(/region=fra1/);
 });
 
+test('offers are found by names as people write them', async ({ page }) => {
+  await signIn(page, `/t/${tenant}/offers`);
+  await page.getByRole('textbox', { name: 'Region' }).fill(' US East_1');
+  await page.getByRole('textbox', { name: 'GPU model' }).fill('l40 s');
+  const rows = page.getByRole('table', { name: 'Offers' }).getByRole('row');
+  await expect(rows).toHaveCount(2); // the head, and the one that has it
+  await expect(rows.nth(1)).toContainText('L40S');
+  await expect(page.getByRole('alert')).toHaveCount(0);
+});
+
 /** How long half of the frames take at most while the list is scrolled, in milliseconds. */
 function scroll(list: Locator): Promise<number> {
   return list.evaluate(async (element) => {

@@ -34,7 +34,7 @@ import { disksText, gpuText, memoryText, priceText, useOffers, type Account, typ
 import { advice, problemOf, type Problem } from '../problem';
 import { useMay } from '../rights';
 import { usePath, useWorkplace } from '../tenant';
-import { Age, Empty, Facts, Loading, Notice, Page, ProblemAlert, When } from '../ui';
+import { Age, Empty, Facts, LinkTo, Loading, Notice, Page, ProblemAlert, When } from '../ui';
 import { AvailabilityMark } from '../ui/status';
 import { useWhole } from '../whole';
 
@@ -101,14 +101,23 @@ const numbers = ['minVcpu', 'minMemoryGiB', 'minGpus'] as const;
 /** The most that may be asked for, as in the schema's OfferQuery. */
 const most: Record<(typeof numbers)[number], number> = { minVcpu: 1024, minMemoryGiB: 16384, minGpus: 64 };
 
+/** A name as people write it, in the letters that the server takes. It compares without case, spaces and the like. */
+function folded(name: string | null): string {
+  return (name ?? '')
+    .toLowerCase()
+    .replaceAll(/[^a-z0-9]+/g, ' ')
+    .trim()
+    .replaceAll(' ', '-');
+}
+
 function queryOf(params: URLSearchParams): OfferQuery {
   const query: OfferQuery = {};
   const kind = params.get('kind');
   if (kind === 'VPS' || kind === 'METAL') query.kind = kind;
-  const region = params.get('region')?.trim();
+  const region = folded(params.get('region'));
   if (region) query.region = region;
-  const gpu = params.get('gpuModel')?.trim();
-  if (gpu) query.gpuModel = gpu;
+  const gpuModel = folded(params.get('gpuModel'));
+  if (gpuModel) query.gpuModel = gpuModel;
   for (const name of numbers) {
     const value = Number(params.get(name));
     if (Number.isInteger(value) && value > 0 && value <= most[name]) query[name] = value;
@@ -304,6 +313,7 @@ function summary(answer: OfferAnswer, rows: OfferRow[], sort: string) {
 }
 
 function Failures({ answer }: { answer: OfferAnswer }) {
+  const path = usePath();
   if (answer.failures.length === 0) return null;
   return (
     <Notice
@@ -314,7 +324,7 @@ function Failures({ answer }: { answer: OfferAnswer }) {
       <ul style={{ margin: 0, paddingLeft: '1.2rem' }}>
         {answer.failures.map(({ account, problem }) => (
           <li key={account.id}>
-            <b>{account.name}</b>: {problem.message} {advice(problem)}
+            <LinkTo to={path(`/accounts/${account.id}`)}>{account.name}</LinkTo>: {problem.message} {advice(problem)}
           </li>
         ))}
       </ul>
@@ -486,9 +496,16 @@ function OfferTable({ rows, several, sort, onSort, onOpen }: OfferTableProps) {
                   title={cell.column.id === 'account' ? row.original.account.name : undefined}
                 >
                   {cell.column.id === 'name' ? (
-                    <button type="button" className="sort link" onClick={() => onOpen(row.original)}>
-                      {row.original.offer.name}
-                    </button>
+                    <>
+                      <button type="button" className="sort link" onClick={() => onOpen(row.original)}>
+                        {row.original.offer.name}
+                      </button>
+                      {narrow && (
+                        <div className="under">
+                          {[row.original.offer.region, several && row.original.account.name].filter(Boolean).join(', ')}
+                        </div>
+                      )}
+                    </>
                   ) : (
                     flexRender(cell.column.columnDef.cell, cell.getContext())
                   )}

@@ -104,7 +104,7 @@ export default function OffersPlot({ rows, onOpen }: { rows: OfferRow[]; onOpen:
               <Scatter
                 data={points}
                 isAnimationActive={false}
-                fill="var(--mantine-primary-color-filled)"
+                fill="var(--mantine-color-anchor)"
                 fillOpacity={0.75}
                 cursor="pointer"
                 onClick={(point: unknown) => {
