@@ -23,6 +23,8 @@ test('a role is defined, granted and changed, and stays while somebody has it', 
   await dialog.getByRole('button', { name: 'Define' }).click();
   const row = page.getByRole('row', { name: /^auditor/ });
   await expect(row).toContainText('read the audit log');
+  await page.reload();
+  await expect(row).toContainText('read the audit log'); // still that tab
 
   await page.getByRole('tab', { name: 'Bindings' }).click();
   await page.getByRole('button', { name: 'Grant a role' }).click();

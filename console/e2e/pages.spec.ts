@@ -69,6 +69,9 @@ for (const scheme of ['light', 'dark'] as const) {
       await accessible(page);
       const wide = await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
       expect(wide, `${path} scrolls sideways`).toBeLessThanOrEqual(0);
+      const tables = page.getByRole('main').getByRole('region');
+      const cut = await tables.evaluateAll((all) => all.filter((e) => e.scrollWidth > e.clientWidth).map((e) => e.ariaLabel));
+      expect(cut, `tables of ${path} that scroll sideways`).toEqual([]);
     }
   });
 }

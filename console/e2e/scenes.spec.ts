@@ -305,6 +305,23 @@ test('what comes after the first hundred is there too', async ({ page }, { worke
   await page.getByRole('combobox', { name: 'Pool' }).fill('n101');
   await page.getByRole('option', { name: 'n101' }).click();
   await expect(page.getByRole('heading', { name: 'What must hold' })).toBeVisible();
+
+  await page.goto(`/t/${many}/accounts`);
+  const first = page.getByRole('link', { name: 'aaa', exact: true });
+  const later = page.getByRole('link', { name: 'n060', exact: true });
+  await expect(first).toBeVisible();
+  await page.getByRole('button', { name: 'More' }).click();
+  await expect(later).toBeVisible();
+  await page.reload();
+  await expect(later).toBeVisible();
+  await later.click();
+  await expect(page.getByRole('heading', { level: 1, name: 'n060' })).toBeVisible();
+  await page.goBack();
+  await expect(later).toBeVisible();
+  await page.getByRole('button', { name: 'Back' }).click();
+  await expect(first).toBeVisible();
+  await page.goForward();
+  await expect(later).toBeVisible();
 });
 
 test('a secret of the same name is replaced only by who says so', async ({ page }) => {
@@ -395,6 +412,10 @@ test('a machine that the account has, with what is lost on it', async ({ page })
   await page.getByLabel('I know, and nobody needs it').check();
   await start.click();
   await expect(page.getByText('The machine is a host', { exact: true })).toBeVisible({ timeout: 240_000 });
+  await page.goto(`/t/${tenant}/accounts/${account}`);
+  await expect(page.getByRole('row', { name: /^existing-vps/ })).toContainText('In use');
+  await expect(page.getByRole('link', { name: 'Bootstrap existing-metal' })).toBeVisible();
+  await expect(page.getByRole('link', { name: 'Bootstrap existing-vps' })).toHaveCount(0);
 });
 
 test('an account in use is not deleted, and says by what it is used', async ({ page }) => {

@@ -1,7 +1,8 @@
-import { Button, Checkbox, Code, CopyButton, Group, Modal, Select, Stack, Table, Tabs, Text, TextInput } from '@mantine/core';
+import { Button, Checkbox, Code, CopyButton, Group, Modal, Select, Stack, Tabs, Text, TextInput } from '@mantine/core';
 import { useDisclosure } from '@mantine/hooks';
 import { IconKey, IconPlus, IconUsers } from '@tabler/icons-react';
 import { useState } from 'react';
+import { useSearchParams } from 'react-router';
 import { useMutation } from 'urql';
 import { useListQuery, useQuery } from '../query';
 import { graphql } from '../gql';
@@ -10,8 +11,9 @@ import { failureOf } from '../mutate';
 import { permissions, permissionText } from '../permissions';
 import { problemOf, type Problem } from '../problem';
 import { useTenant } from '../tenant';
-import { Confirm, Empty, Loading, Mark, Notice, Page, ProblemAlert, say, TableFrame, When } from '../ui';
-import { Pages } from '../ui/Pages';
+import { Confirm, Empty, Loading, Mark, Notice, Page, ProblemAlert, say, When } from '../ui';
+import { DataTable } from '../ui/DataTable';
+import { Pages, useAfter } from '../ui/Pages';
 
 const BindingsDocument = graphql(`
   query RoleBindings($tenant: ID!, $after: String) {
@@ -105,12 +107,17 @@ const RevokeToken = graphql(`
 `);
 
 export default function Access() {
+  const [params, setParams] = useSearchParams();
   return (
     <Page
       title="Access"
       about="Who may do what in this tenant, and the tokens of its programs. A change counts everywhere within a second."
     >
-      <Tabs defaultValue="bindings" keepMounted={false}>
+      <Tabs
+        value={params.get('tab') ?? 'bindings'}
+        onChange={(tab) => setParams(tab === null || tab === 'bindings' ? {} : { tab }, { replace: true })}
+        keepMounted={false}
+      >
         <Tabs.List mb="md">
           <Tabs.Tab value="bindings">Bindings</Tabs.Tab>
           <Tabs.Tab value="tokens">API tokens</Tabs.Tab>
@@ -136,7 +143,7 @@ const bindingContext = { additionalTypenames: ['RoleBinding', 'RevokeRolePayload
 
 function Bindings() {
   const tenant = useTenant();
-  const [after, setAfter] = useState<string | null>(null);
+  const after = useAfter();
   const [{ data, error }, again] = useListQuery({ query: BindingsDocument, variables: { tenant, after }, context: bindingContext });
   const [granting, { open, close }] = useDisclosure();
   const [revoking, setRevoking] = useState<Binding | null>(null);
@@ -159,44 +166,36 @@ function Bindings() {
       {bindings && bindings.length > 0 && (
         <>
           <Group justify="flex-end">{grant}</Group>
-          <TableFrame label="Bindings">
-            <Table verticalSpacing="sm" horizontalSpacing="md" miw={720}>
-              <Table.Thead>
-                <Table.Tr>
-                  <Table.Th>Who</Table.Th>
-                  <Table.Th>Role</Table.Th>
-                  <Table.Th>On what</Table.Th>
-                  <Table.Th>Effect</Table.Th>
-                  <Table.Th aria-label="Actions" />
-                </Table.Tr>
-              </Table.Thead>
-              <Table.Tbody>
-                {bindings.map((binding) => (
-                  <Table.Tr key={`${binding.object} ${binding.subject} ${binding.role} ${binding.effect}`}>
-                    <Table.Td className="mono">{binding.subject}</Table.Td>
-                    <Table.Td>{binding.role}</Table.Td>
-                    <Table.Td className="mono">{binding.object}</Table.Td>
-                    <Table.Td>
-                      {binding.effect === 'ALLOW' ? <Mark color="green">Gives</Mark> : <Mark color="red">Takes away</Mark>}
-                    </Table.Td>
-                    <Table.Td ta="right">
-                      <Button
-                        size="xs"
-                        variant="default"
-                        onClick={() => setRevoking(binding)}
-                        aria-label={`Remove ${binding.role} of ${binding.subject}`}
-                      >
-                        Remove
-                      </Button>
-                    </Table.Td>
-                  </Table.Tr>
-                ))}
-              </Table.Tbody>
-            </Table>
-          </TableFrame>
+          <DataTable
+            label="Bindings"
+            rows={bindings}
+            keyOf={({ object, subject, role, effect }) => `${object} ${subject} ${role} ${effect}`}
+            columns={[
+              { title: 'Who', cell: ({ subject }) => subject, className: 'mono' },
+              { title: 'Role', cell: ({ role }) => role },
+              { title: 'On what', cell: ({ object }) => object, className: 'mono' },
+              {
+                title: 'Effect',
+                cell: ({ effect }) => (effect === 'ALLOW' ? <Mark color="green">Gives</Mark> : <Mark color="red">Takes away</Mark>),
+              },
+              {
+                title: '',
+                cell: (binding) => (
+                  <Button
+                    size="xs"
+                    variant="default"
+                    onClick={() => setRevoking(binding)}
+                    aria-label={`Remove ${binding.role} of ${binding.subject}`}
+                  >
+                    Remove
+                  </Button>
+                ),
+              },
+            ]}
+          />
         </>
       )}
-      <Pages info={data?.roleBindings?.pageInfo} after={after} onChange={setAfter} />
+      <Pages info={data?.roleBindings?.pageInfo} />
       <Modal opened={granting} onClose={close} title="Grant a role" centered>
         <GrantForm onDone={close} />
       </Modal>
@@ -312,7 +311,7 @@ function stateOf(token: Token, now: number) {
 
 function Tokens() {
   const tenant = useTenant();
-  const [after, setAfter] = useState<string | null>(null);
+  const after = useAfter();
   const [now] = useState(() => Date.now());
   const [{ data, error }, again] = useListQuery({ query: TokensDocument, variables: { tenant, after }, context: tokenContext });
   const [creating, { open, close }] = useDisclosure();
@@ -336,45 +335,31 @@ function Tokens() {
       {tokens && tokens.length > 0 && (
         <>
           <Group justify="flex-end">{create}</Group>
-          <TableFrame label="API tokens">
-            <Table verticalSpacing="sm" horizontalSpacing="md" miw={860}>
-              <Table.Thead>
-                <Table.Tr>
-                  <Table.Th>Subject</Table.Th>
-                  <Table.Th>State</Table.Th>
-                  <Table.Th>For</Table.Th>
-                  <Table.Th>Made</Table.Th>
-                  <Table.Th>Ends</Table.Th>
-                  <Table.Th>Last used</Table.Th>
-                  <Table.Th aria-label="Actions" />
-                </Table.Tr>
-              </Table.Thead>
-              <Table.Tbody>
-                {tokens.map((token) => (
-                  <Table.Tr key={token.id}>
-                    <Table.Td className="mono">{token.subject}</Table.Td>
-                    <Table.Td>{stateOf(token, now)}</Table.Td>
-                    <Table.Td>{token.description || '–'}</Table.Td>
-                    <Table.Td>
-                      <When at={token.createdAt} />
-                    </Table.Td>
-                    <Table.Td>{token.expiresAt ? <When at={token.expiresAt} /> : 'Never by itself'}</Table.Td>
-                    <Table.Td>{token.lastUsedAt ? <When at={token.lastUsedAt} /> : 'Never'}</Table.Td>
-                    <Table.Td ta="right">
-                      {!token.revokedAt && (
-                        <Button size="xs" variant="default" onClick={() => setRevoking(token)} aria-label={`Revoke ${token.name}`}>
-                          Revoke
-                        </Button>
-                      )}
-                    </Table.Td>
-                  </Table.Tr>
-                ))}
-              </Table.Tbody>
-            </Table>
-          </TableFrame>
+          <DataTable
+            label="API tokens"
+            rows={tokens}
+            keyOf={({ id }) => id}
+            columns={[
+              { title: 'Subject', cell: ({ subject }) => subject, className: 'mono' },
+              { title: 'State', cell: (token) => stateOf(token, now) },
+              { title: 'For', cell: ({ description }) => description || '–' },
+              { title: 'Made', cell: ({ createdAt }) => <When at={createdAt} /> },
+              { title: 'Ends', cell: ({ expiresAt }) => (expiresAt ? <When at={expiresAt} /> : 'Never by itself') },
+              { title: 'Last used', cell: ({ lastUsedAt }) => (lastUsedAt ? <When at={lastUsedAt} /> : 'Never') },
+              {
+                title: '',
+                cell: (token) =>
+                  !token.revokedAt && (
+                    <Button size="xs" variant="default" onClick={() => setRevoking(token)} aria-label={`Revoke ${token.name}`}>
+                      Revoke
+                    </Button>
+                  ),
+              },
+            ]}
+          />
         </>
       )}
-      <Pages info={data?.apiTokens?.pageInfo} after={after} onChange={setAfter} />
+      <Pages info={data?.apiTokens?.pageInfo} />
       <Modal opened={creating} onClose={close} title="Create a token" centered closeOnClickOutside={false}>
         <TokenForm onDone={close} />
       </Modal>
@@ -539,41 +524,30 @@ function Roles() {
               </Button>
             )}
           </Group>
-          <TableFrame label="Roles">
-            <Table verticalSpacing="sm" horizontalSpacing="md" miw={760}>
-              <Table.Thead>
-                <Table.Tr>
-                  <Table.Th>Role</Table.Th>
-                  <Table.Th>For</Table.Th>
-                  <Table.Th>Who has it may</Table.Th>
-                  {defines && <Table.Th aria-label="Actions" />}
-                </Table.Tr>
-              </Table.Thead>
-              <Table.Tbody>
-                {data.roles.map((role) => (
-                  <Table.Tr key={role.name}>
-                    <Table.Td style={{ whiteSpace: 'nowrap' }}>{role.name}</Table.Td>
-                    <Table.Td maw={280}>{role.description || (role.builtIn ? 'Built in' : '–')}</Table.Td>
-                    <Table.Td>{role.permissions.map(permissionText).join('; ')}</Table.Td>
-                    {defines && (
-                      <Table.Td>
-                        {!role.builtIn && (
-                          <Group gap="xs" justify="flex-end" wrap="nowrap">
-                            <Button size="xs" variant="default" onClick={() => setChanging(role)} aria-label={`Change ${role.name}`}>
-                              Change
-                            </Button>
-                            <Button size="xs" variant="default" onClick={() => setDeleting(role)} aria-label={`Delete ${role.name}`}>
-                              Delete
-                            </Button>
-                          </Group>
-                        )}
-                      </Table.Td>
-                    )}
-                  </Table.Tr>
-                ))}
-              </Table.Tbody>
-            </Table>
-          </TableFrame>
+          <DataTable
+            label="Roles"
+            rows={data.roles}
+            keyOf={({ name }) => name}
+            columns={[
+              { title: 'Role', cell: ({ name }) => name, className: 'id' },
+              { title: 'For', cell: ({ description, builtIn }) => description || (builtIn ? 'Built in' : '–') },
+              { title: 'Who has it may', cell: ({ permissions: given }) => given.map(permissionText).join('; ') },
+              defines && {
+                title: '',
+                cell: (role) =>
+                  !role.builtIn && (
+                    <Group gap="xs" justify="flex-end" wrap="nowrap">
+                      <Button size="xs" variant="default" onClick={() => setChanging(role)} aria-label={`Change ${role.name}`}>
+                        Change
+                      </Button>
+                      <Button size="xs" variant="default" onClick={() => setDeleting(role)} aria-label={`Delete ${role.name}`}>
+                        Delete
+                      </Button>
+                    </Group>
+                  ),
+              },
+            ]}
+          />
         </>
       )}
       <Modal opened={defining} onClose={close} title="Define a role" centered>

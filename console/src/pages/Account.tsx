@@ -1,4 +1,4 @@
-import { Button, Group, Table, Text } from '@mantine/core';
+import { Button, Group, Text } from '@mantine/core';
 import { useDisclosure } from '@mantine/hooks';
 import { IconPlayerPlay, IconServer2 } from '@tabler/icons-react';
 import { useState } from 'react';
@@ -10,7 +10,8 @@ import { failureOf } from '../mutate';
 import { problemOf, problemOfError, type Problem } from '../problem';
 import { useMay } from '../rights';
 import { usePath, useTenant } from '../tenant';
-import { Confirm, Empty, Facts, Id, LinkTo, Loading, Notice, Page, ProblemAlert, say, Section, TableFrame, When } from '../ui';
+import { Confirm, Empty, Facts, Id, LinkTo, Loading, Notice, Page, ProblemAlert, say, Section, When } from '../ui';
+import { DataTable } from '../ui/DataTable';
 import { BootstrapMark } from '../ui/status';
 import { CheckAccount, DeleteAccount } from './accountActions';
 import { CheckMark } from './Accounts';
@@ -66,6 +67,7 @@ const MachinesDocument = graphql(`
         region
         status
         addresses
+        inUse
       }
     }
   }
@@ -156,38 +158,29 @@ export default function Account() {
             Pick one of its offers or machines and turn it into a host.
           </Empty>
         ) : (
-          <TableFrame label="Bootstraps">
-            <Table verticalSpacing="sm" horizontalSpacing="md" miw={480}>
-              <Table.Thead>
-                <Table.Tr>
-                  <Table.Th>Bootstrap</Table.Th>
-                  <Table.Th>State</Table.Th>
-                  <Table.Th>Machine</Table.Th>
-                  <Table.Th>Requested</Table.Th>
-                </Table.Tr>
-              </Table.Thead>
-              <Table.Tbody>
-                {account.bootstraps.nodes.map((run) => (
-                  <Table.Tr key={run.id}>
-                    <Table.Td>
-                      <LinkTo to={path(`/bootstraps/${run.id}`)} mono>
-                        …{run.id.slice(-8)}
-                      </LinkTo>
-                    </Table.Td>
-                    <Table.Td>
-                      <BootstrapMark status={run.status} waitReason={run.waitReason} />
-                    </Table.Td>
-                    <Table.Td className="mono cut" title={run.machineId ?? undefined}>
-                      {run.machineId ?? '–'}
-                    </Table.Td>
-                    <Table.Td>
-                      <When at={run.createdAt} />
-                    </Table.Td>
-                  </Table.Tr>
-                ))}
-              </Table.Tbody>
-            </Table>
-          </TableFrame>
+          <DataTable
+            label="Bootstraps"
+            rows={account.bootstraps.nodes}
+            keyOf={({ id }) => id}
+            columns={[
+              {
+                title: 'Bootstrap',
+                cell: ({ id }) => (
+                  <LinkTo to={path(`/bootstraps/${id}`)} mono>
+                    …{id.slice(-8)}
+                  </LinkTo>
+                ),
+              },
+              { title: 'State', cell: ({ status, waitReason }) => <BootstrapMark status={status} waitReason={waitReason} /> },
+              {
+                title: 'Machine',
+                cell: ({ machineId }) => machineId ?? '–',
+                whole: ({ machineId }) => machineId ?? undefined,
+                className: 'mono cut',
+              },
+              { title: 'Requested', cell: ({ createdAt }) => <When at={createdAt} /> },
+            ]}
+          />
         )}
       </Section>
       <Confirm
@@ -238,48 +231,41 @@ function Machines({ accountId, manages }: { accountId: string; manages: boolean 
         </Empty>
       )}
       {machines && machines.length > 0 && (
-        <TableFrame label="Machines">
-          <Table verticalSpacing="sm" horizontalSpacing="md" miw={640}>
-            <Table.Thead>
-              <Table.Tr>
-                <Table.Th>Name</Table.Th>
-                <Table.Th>Kind</Table.Th>
-                <Table.Th>Region</Table.Th>
-                <Table.Th>Status</Table.Th>
-                <Table.Th>Addresses</Table.Th>
-                {manages && <Table.Th aria-label="Actions" />}
-              </Table.Tr>
-            </Table.Thead>
-            <Table.Tbody>
-              {machines.map((machine) => (
-                <Table.Tr key={machine.id}>
-                  <Table.Td className="cut" title={machine.name}>
-                    {machine.name || <span className="mono">{machine.id}</span>}
-                  </Table.Td>
-                  <Table.Td>{machine.kind === 'METAL' ? 'Dedicated' : 'Virtual'}</Table.Td>
-                  <Table.Td>{machine.region}</Table.Td>
-                  <Table.Td>{machine.status}</Table.Td>
-                  <Table.Td className="mono" style={{ whiteSpace: 'nowrap' }}>
-                    {machine.addresses.join(', ') || '–'}
-                  </Table.Td>
-                  {manages && (
-                    <Table.Td ta="right">
-                      <Button
-                        size="xs"
-                        variant="light"
-                        component={Link}
-                        to={`${path('/bootstraps/new')}?account=${accountId}&machine=${encodeURIComponent(machine.id)}`}
-                        aria-label={`Bootstrap ${machine.name || machine.id}`}
-                      >
-                        Bootstrap
-                      </Button>
-                    </Table.Td>
-                  )}
-                </Table.Tr>
-              ))}
-            </Table.Tbody>
-          </Table>
-        </TableFrame>
+        <DataTable
+          label="Machines"
+          rows={machines}
+          keyOf={({ id }) => id}
+          columns={[
+            {
+              title: 'Name',
+              cell: ({ id, name }) => name || <span className="mono">{id}</span>,
+              whole: ({ name }) => name,
+              className: 'cut',
+            },
+            { title: 'Kind', cell: ({ kind }) => (kind === 'METAL' ? 'Dedicated' : 'Virtual') },
+            { title: 'Region', cell: ({ region }) => region },
+            { title: 'Status', cell: ({ status }) => status },
+            { title: 'Addresses', cell: ({ addresses }) => addresses.join(', ') || '–', className: 'mono' },
+            {
+              title: 'Use',
+              cell: ({ id, name, inUse }) => {
+                if (inUse) return 'In use';
+                if (!manages) return 'Free';
+                return (
+                  <Button
+                    size="xs"
+                    variant="light"
+                    component={Link}
+                    to={`${path('/bootstraps/new')}?account=${accountId}&machine=${encodeURIComponent(id)}`}
+                    aria-label={`Bootstrap ${name || id}`}
+                  >
+                    Bootstrap
+                  </Button>
+                );
+              },
+            },
+          ]}
+        />
       )}
     </Section>
   );

@@ -1,14 +1,14 @@
-import { Button, Table } from '@mantine/core';
+import { Button } from '@mantine/core';
 import { IconPlugConnected, IconPlus } from '@tabler/icons-react';
-import { useState } from 'react';
 import { Link } from 'react-router';
 import { useListQuery } from '../query';
 import { graphql } from '../gql';
 import type { AccountsQuery, PoolAccountsQuery } from '../gql/graphql';
 import { problemOf } from '../problem';
 import { usePath, useWorkplace } from '../tenant';
-import { Empty, LinkTo, Loading, Mark, Page, ProblemAlert, TableFrame, When } from '../ui';
-import { Pages } from '../ui/Pages';
+import { Empty, LinkTo, Loading, Mark, Page, ProblemAlert, When } from '../ui';
+import { DataTable } from '../ui/DataTable';
+import { Pages, useAfter } from '../ui/Pages';
 import { useWhole } from '../whole';
 
 const AccountsDocument = graphql(`
@@ -65,7 +65,7 @@ const context = { additionalTypenames: ['ProviderAccount', 'Bootstrap', 'Pool'] 
 export default function Accounts() {
   const { tenant, permissions } = useWorkplace();
   const path = usePath();
-  const [after, setAfter] = useState<string | null>(null);
+  const after = useAfter();
   const [{ data, error }, again] = useListQuery({ query: AccountsDocument, variables: { tenant, after }, context });
   const { nodes: pools, error: poolsError } = useWhole(PoolAccounts, { tenant }, poolsOf);
   const accounts = data?.providerAccounts?.nodes;
@@ -92,37 +92,19 @@ export default function Accounts() {
       )}
       {data && accounts && accounts.length > 0 && (
         <>
-          <TableFrame label="Accounts">
-            <Table verticalSpacing="sm" horizontalSpacing="md" highlightOnHover miw={640}>
-              <Table.Thead>
-                <Table.Tr>
-                  <Table.Th>Name</Table.Th>
-                  <Table.Th>Provider</Table.Th>
-                  <Table.Th>Last check</Table.Th>
-                  <Table.Th>Used by</Table.Th>
-                  <Table.Th>Changed</Table.Th>
-                </Table.Tr>
-              </Table.Thead>
-              <Table.Tbody>
-                {accounts.map((account) => (
-                  <Table.Tr key={account.id}>
-                    <Table.Td>
-                      <LinkTo to={path(`/accounts/${account.id}`)}>{account.name}</LinkTo>
-                    </Table.Td>
-                    <Table.Td>{account.provider.displayName}</Table.Td>
-                    <Table.Td>
-                      <CheckMark check={account.check ?? null} />
-                    </Table.Td>
-                    <Table.Td>{pools || poolsError ? usersOf(pools ?? [], account) : '…'}</Table.Td>
-                    <Table.Td>
-                      <When at={account.updatedAt} />
-                    </Table.Td>
-                  </Table.Tr>
-                ))}
-              </Table.Tbody>
-            </Table>
-          </TableFrame>
-          <Pages info={data.providerAccounts?.pageInfo} after={after} onChange={setAfter} />
+          <DataTable
+            label="Accounts"
+            rows={accounts}
+            keyOf={({ id }) => id}
+            columns={[
+              { title: 'Name', cell: ({ id, name }) => <LinkTo to={path(`/accounts/${id}`)}>{name}</LinkTo> },
+              { title: 'Provider', cell: ({ provider }) => provider.displayName },
+              { title: 'Last check', cell: ({ check }) => <CheckMark check={check ?? null} /> },
+              { title: 'Used by', cell: (account) => (pools || poolsError ? usersOf(pools ?? [], account) : '…') },
+              { title: 'Changed', cell: ({ updatedAt }) => <When at={updatedAt} /> },
+            ]}
+          />
+          <Pages info={data.providerAccounts?.pageInfo} />
         </>
       )}
     </Page>

@@ -1,4 +1,4 @@
-import { Button, Code, Modal, Select, Table, Text, TextInput, UnstyledButton } from '@mantine/core';
+import { Button, Code, Modal, Select, Text, TextInput, UnstyledButton } from '@mantine/core';
 import { useDebouncedValue } from '@mantine/hooks';
 import { IconFilterOff, IconListDetails } from '@tabler/icons-react';
 import { useMemo, useState } from 'react';
@@ -8,8 +8,9 @@ import { graphql } from '../gql';
 import type { AuditEventFilter, AuditEventsQuery, AuditOutcome } from '../gql/graphql';
 import { problemOf } from '../problem';
 import { useTenant } from '../tenant';
-import { Empty, Facts, Loading, Mark, Page, ProblemAlert, TableFrame, When } from '../ui';
-import { Pages } from '../ui/Pages';
+import { Empty, Facts, Loading, Mark, Page, ProblemAlert, When } from '../ui';
+import { DataTable } from '../ui/DataTable';
+import { Pages, useAfter } from '../ui/Pages';
 
 const AuditDocument = graphql(`
   query AuditEvents($tenant: ID!, $filter: AuditEventFilter, $after: String) {
@@ -74,7 +75,7 @@ function shortObject(object: string): string {
 export default function Audit() {
   const tenant = useTenant();
   const [params, setParams] = useSearchParams();
-  const [after, setAfter] = useState<string | null>(null);
+  const after = useAfter();
   const [settled] = useDebouncedValue(params.toString(), 300);
   const [opened, setOpened] = useState<Event | null>(null);
   const filter = useMemo(() => filterOf(new URLSearchParams(settled)), [settled]);
@@ -89,11 +90,11 @@ export default function Audit() {
       (old) => {
         if (value === '') old.delete(name);
         else old.set(name, value);
+        old.delete('after');
         return old;
       },
       { replace: true },
     );
-    setAfter(null);
   };
   const field = (name: (typeof names)[number] | (typeof times)[number], label: string, placeholder?: string) => (
     <TextInput
@@ -127,14 +128,7 @@ export default function Audit() {
         {field('since', 'From')}
         {field('until', 'Before')}
         {Object.keys(filter).length > 0 && (
-          <Button
-            variant="default"
-            leftSection={<IconFilterOff size={16} />}
-            onClick={() => {
-              setParams({}, { replace: true });
-              setAfter(null);
-            }}
-          >
+          <Button variant="default" leftSection={<IconFilterOff size={16} />} onClick={() => setParams({}, { replace: true })}>
             Drop all filters
           </Button>
         )}
@@ -147,42 +141,27 @@ export default function Audit() {
         </Empty>
       )}
       {events && events.length > 0 && (
-        <TableFrame label="Audit events">
-          <Table verticalSpacing="xs" horizontalSpacing="md" highlightOnHover miw={820}>
-            <Table.Thead>
-              <Table.Tr>
-                <Table.Th>When</Table.Th>
-                <Table.Th>Who</Table.Th>
-                <Table.Th>What</Table.Th>
-                <Table.Th>On what</Table.Th>
-                <Table.Th>Outcome</Table.Th>
-              </Table.Tr>
-            </Table.Thead>
-            <Table.Tbody>
-              {events.map((event) => (
-                <Table.Tr key={event.id}>
-                  <Table.Td style={{ whiteSpace: 'nowrap' }}>
-                    <When at={event.at} />
-                  </Table.Td>
-                  <Table.Td className="mono" miw={150}>
-                    {event.actor}
-                  </Table.Td>
-                  <Table.Td>
-                    <UnstyledButton className="sort link" fz="sm" onClick={() => setOpened(event)}>
-                      {event.action}
-                    </UnstyledButton>
-                  </Table.Td>
-                  <Table.Td title={event.object}>{shortObject(event.object)}</Table.Td>
-                  <Table.Td>
-                    <Mark color={outcomes[event.outcome][0]}>{outcomes[event.outcome][1]}</Mark>
-                  </Table.Td>
-                </Table.Tr>
-              ))}
-            </Table.Tbody>
-          </Table>
-        </TableFrame>
+        <DataTable
+          label="Audit events"
+          rows={events}
+          keyOf={({ id }) => id}
+          columns={[
+            { title: 'When', cell: ({ at }) => <When at={at} /> },
+            { title: 'Who', cell: ({ actor }) => actor, className: 'mono' },
+            {
+              title: 'What',
+              cell: (event) => (
+                <UnstyledButton className="sort link" fz="sm" onClick={() => setOpened(event)}>
+                  {event.action}
+                </UnstyledButton>
+              ),
+            },
+            { title: 'On what', cell: ({ object }) => shortObject(object), whole: ({ object }) => object },
+            { title: 'Outcome', cell: ({ outcome }) => <Mark color={outcomes[outcome][0]}>{outcomes[outcome][1]}</Mark> },
+          ]}
+        />
       )}
-      <Pages key={JSON.stringify(filter)} info={data?.auditEvents?.pageInfo} after={after} onChange={setAfter} />
+      <Pages info={data?.auditEvents?.pageInfo} />
       <Modal opened={opened !== null} onClose={() => setOpened(null)} title={opened?.action} size="lg" centered>
         {opened && (
           <>

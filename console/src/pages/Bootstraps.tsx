@@ -1,6 +1,6 @@
-import { Button, Group, Select, Table } from '@mantine/core';
+import { Button, Group, Select } from '@mantine/core';
 import { IconFilterOff, IconPlayerPlay } from '@tabler/icons-react';
-import { useEffect, useState } from 'react';
+import { useEffect } from 'react';
 import { Link, useSearchParams } from 'react-router';
 import { useListQuery, useQuery } from '../query';
 import { follow } from '../api';
@@ -10,8 +10,9 @@ import { useLook } from '../look';
 import { problemOf } from '../problem';
 import { useSocket } from '../socket';
 import { usePath, useTenant } from '../tenant';
-import { Empty, LinkTo, Loading, Notice, Page, ProblemAlert, TableFrame, When } from '../ui';
-import { Pages } from '../ui/Pages';
+import { Empty, LinkTo, Loading, Notice, Page, ProblemAlert, When } from '../ui';
+import { DataTable } from '../ui/DataTable';
+import { Pages, useAfter } from '../ui/Pages';
 import { BootstrapMark, words } from '../ui/status';
 
 const BootstrapsDocument = graphql(`
@@ -110,7 +111,7 @@ export default function Bootstraps() {
   const path = usePath();
   const socket = useSocket();
   const [params, setParams] = useSearchParams();
-  const [after, setAfter] = useState<string | null>(null);
+  const after = useAfter();
   const choice = params.get('show') ?? 'all';
   const { statuses, waitReasons, cleanups } = choices[choice] ?? {};
   const account = params.get('account');
@@ -127,11 +128,11 @@ export default function Bootstraps() {
       (old) => {
         if (value === 'all') old.delete('show');
         else old.set('show', value);
+        old.delete('after');
         return old;
       },
       { replace: true },
     );
-    setAfter(null);
   };
 
   useEffect(
@@ -170,10 +171,7 @@ export default function Bootstraps() {
                 <Button
                   size="xs"
                   variant="default"
-                  onClick={() => {
-                    setParams({ show: value }); // of every account and pool
-                    setAfter(null);
-                  }}
+                  onClick={() => setParams({ show: value })} // of every account and pool
                 >
                   Show
                 </Button>
@@ -191,14 +189,7 @@ export default function Bootstraps() {
           w={180}
         />
         {(account ?? pool) && (
-          <Button
-            variant="default"
-            leftSection={<IconFilterOff size={16} />}
-            onClick={() => {
-              setParams({}, { replace: true });
-              setAfter(null);
-            }}
-          >
+          <Button variant="default" leftSection={<IconFilterOff size={16} />} onClick={() => setParams({}, { replace: true })}>
             Only those of one {account ? 'account' : 'pool'}
           </Button>
         )}
@@ -219,49 +210,44 @@ export default function Bootstraps() {
         </Empty>
       )}
       {runs && runs.length > 0 && (
-        <TableFrame label="Bootstraps">
-          <Table verticalSpacing="sm" horizontalSpacing="md" highlightOnHover miw={760}>
-            <Table.Thead>
-              <Table.Tr>
-                <Table.Th>Bootstrap</Table.Th>
-                <Table.Th>State</Table.Th>
-                <Table.Th>Account</Table.Th>
-                <Table.Th>Pool</Table.Th>
-                <Table.Th>Machine</Table.Th>
-                <Table.Th>Requested</Table.Th>
-              </Table.Tr>
-            </Table.Thead>
-            <Table.Tbody>
-              {runs.map((run) => (
-                <Table.Tr key={run.id}>
-                  <Table.Td>
-                    <LinkTo to={path(`/bootstraps/${run.id}`)} mono>
-                      …{run.id.slice(-8)}
-                    </LinkTo>
-                  </Table.Td>
-                  <Table.Td>
-                    <Group gap="xs" wrap="nowrap">
-                      <BootstrapMark status={run.status} waitReason={run.waitReason} />
-                      {run.failure && <span>{words(run.failure.reason)}</span>}
-                    </Group>
-                  </Table.Td>
-                  <Table.Td>
-                    {run.account ? <LinkTo to={path(`/accounts/${run.account.id}`)}>{run.account.name}</LinkTo> : 'Deleted'}
-                  </Table.Td>
-                  <Table.Td>{run.pool ? <LinkTo to={path(`/pools/${run.pool.id}`)}>{run.pool.name}</LinkTo> : '–'}</Table.Td>
-                  <Table.Td className="mono cut" title={run.machineId ?? undefined}>
-                    {run.machineId ?? '–'}
-                  </Table.Td>
-                  <Table.Td>
-                    <When at={run.createdAt} />
-                  </Table.Td>
-                </Table.Tr>
-              ))}
-            </Table.Tbody>
-          </Table>
-        </TableFrame>
+        <DataTable
+          label="Bootstraps"
+          rows={runs}
+          keyOf={({ id }) => id}
+          columns={[
+            {
+              title: 'Bootstrap',
+              cell: ({ id }) => (
+                <LinkTo to={path(`/bootstraps/${id}`)} mono>
+                  …{id.slice(-8)}
+                </LinkTo>
+              ),
+            },
+            {
+              title: 'State',
+              cell: ({ status, waitReason, failure }) => (
+                <Group gap="xs" wrap="nowrap">
+                  <BootstrapMark status={status} waitReason={waitReason} />
+                  {failure && <span>{words(failure.reason)}</span>}
+                </Group>
+              ),
+            },
+            {
+              title: 'Account',
+              cell: ({ account: of }) => (of ? <LinkTo to={path(`/accounts/${of.id}`)}>{of.name}</LinkTo> : 'Deleted'),
+            },
+            { title: 'Pool', cell: ({ pool: of }) => (of ? <LinkTo to={path(`/pools/${of.id}`)}>{of.name}</LinkTo> : '–') },
+            {
+              title: 'Machine',
+              cell: ({ machineId }) => machineId ?? '–',
+              whole: ({ machineId }) => machineId ?? undefined,
+              className: 'mono cut',
+            },
+            { title: 'Requested', cell: ({ createdAt }) => <When at={createdAt} /> },
+          ]}
+        />
       )}
-      <Pages key={params.toString()} info={data?.bootstraps?.pageInfo} after={after} onChange={setAfter} />
+      <Pages info={data?.bootstraps?.pageInfo} />
     </Page>
   );
 }

@@ -1,4 +1,4 @@
-import { Button, Group, Modal, Stack, Table, Text, TextInput } from '@mantine/core';
+import { Button, Group, Modal, Stack, Text, TextInput } from '@mantine/core';
 import { IconGhost2 } from '@tabler/icons-react';
 import { useState } from 'react';
 import { useMutation } from 'urql';
@@ -10,8 +10,9 @@ import { priceText } from '../offers';
 import { problemOf, type Problem } from '../problem';
 import { useMay } from '../rights';
 import { usePath, useTenant } from '../tenant';
-import { Empty, LinkTo, Loading, Mark, Page, ProblemAlert, say, TableFrame, When } from '../ui';
-import { Pages } from '../ui/Pages';
+import { Empty, LinkTo, Loading, Mark, Page, ProblemAlert, say, When } from '../ui';
+import { DataTable } from '../ui/DataTable';
+import { Pages, useAfter } from '../ui/Pages';
 
 const OrphansDocument = graphql(`
   query Orphans($tenant: ID!, $after: String) {
@@ -75,7 +76,7 @@ function isGoing({ resolvedAt, release }: Orphan): boolean {
 
 export default function Orphans() {
   const tenant = useTenant();
-  const [after, setAfter] = useState<string | null>(null);
+  const after = useAfter();
   const [{ data, error }, again] = useListQuery({ query: OrphansDocument, variables: { tenant, after }, context });
   const [releasing, setReleasing] = useState<Orphan | null>(null);
   const orphans = data?.orphans?.nodes;
@@ -94,27 +95,21 @@ export default function Orphans() {
         </Empty>
       )}
       {orphans && orphans.length > 0 && (
-        <TableFrame label="Orphans">
-          <Table verticalSpacing="sm" horizontalSpacing="md" miw={860}>
-            <Table.Thead>
-              <Table.Tr>
-                <Table.Th>Machine</Table.Th>
-                <Table.Th>What is wrong</Table.Th>
-                <Table.Th>Price</Table.Th>
-                <Table.Th>First seen</Table.Th>
-                <Table.Th>Last seen</Table.Th>
-                <Table.Th aria-label="Actions" />
-              </Table.Tr>
-            </Table.Thead>
-            <Table.Tbody>
-              {orphans.map((orphan) => (
-                <Row key={orphan.id} orphan={orphan} onRelease={() => setReleasing(orphan)} />
-              ))}
-            </Table.Tbody>
-          </Table>
-        </TableFrame>
+        <DataTable
+          label="Orphans"
+          rows={orphans}
+          keyOf={({ id }) => id}
+          columns={[
+            { title: 'Machine', cell: ({ machineId }) => machineId, className: 'mono' },
+            { title: 'What is wrong', cell: (orphan) => <Wrong orphan={orphan} /> },
+            { title: 'Price', cell: ({ price }) => priceText(price) },
+            { title: 'First seen', cell: ({ firstSeenAt }) => <When at={firstSeenAt} /> },
+            { title: 'Last seen', cell: ({ lastSeenAt }) => <When at={lastSeenAt} /> },
+            { title: '', cell: (orphan) => <GiveBack orphan={orphan} onRelease={() => setReleasing(orphan)} /> },
+          ]}
+        />
       )}
-      <Pages info={data?.orphans?.pageInfo} after={after} onChange={setAfter} />
+      <Pages info={data?.orphans?.pageInfo} />
       <Modal opened={releasing !== null} onClose={() => setReleasing(null)} title="Give this machine back?" centered>
         {releasing && <Release orphan={releasing} onDone={() => setReleasing(null)} />}
       </Modal>
@@ -122,35 +117,27 @@ export default function Orphans() {
   );
 }
 
-function Row({ orphan, onRelease }: { orphan: Orphan; onRelease: () => void }) {
+function Wrong({ orphan }: { orphan: Orphan }) {
   const path = usePath();
-  const manages = useMay('PROVIDERS_MANAGE', orphan.accountId);
   return (
-    <Table.Tr>
-      <Table.Td className="mono">{orphan.machineId}</Table.Td>
-      <Table.Td>
-        <Group gap="xs">
-          <State orphan={orphan} />
-          {orphan.bootstrapId && <LinkTo to={path(`/bootstraps/${orphan.bootstrapId}`)}>its bootstrap</LinkTo>}
-          <LinkTo to={path(`/accounts/${orphan.accountId}`)}>its account</LinkTo>
-        </Group>
-        {!orphan.resolvedAt && orphan.release && <Going release={orphan.release} />}
-      </Table.Td>
-      <Table.Td>{priceText(orphan.price)}</Table.Td>
-      <Table.Td>
-        <When at={orphan.firstSeenAt} />
-      </Table.Td>
-      <Table.Td>
-        <When at={orphan.lastSeenAt} />
-      </Table.Td>
-      <Table.Td ta="right">
-        {manages && !orphan.resolvedAt && !isGoing(orphan) && orphan.kind === 'NOT_OURS' && (
-          <Button size="xs" variant="default" onClick={onRelease} aria-label={`Give back ${orphan.machineId}`}>
-            Give back
-          </Button>
-        )}
-      </Table.Td>
-    </Table.Tr>
+    <>
+      <Group gap="xs">
+        <State orphan={orphan} />
+        {orphan.bootstrapId && <LinkTo to={path(`/bootstraps/${orphan.bootstrapId}`)}>its bootstrap</LinkTo>}
+        <LinkTo to={path(`/accounts/${orphan.accountId}`)}>its account</LinkTo>
+      </Group>
+      {!orphan.resolvedAt && orphan.release && <Going release={orphan.release} />}
+    </>
+  );
+}
+
+function GiveBack({ orphan, onRelease }: { orphan: Orphan; onRelease: () => void }) {
+  const manages = useMay('PROVIDERS_MANAGE', orphan.accountId);
+  if (!manages || orphan.resolvedAt || isGoing(orphan) || orphan.kind !== 'NOT_OURS') return null;
+  return (
+    <Button size="xs" variant="default" onClick={onRelease} aria-label={`Give back ${orphan.machineId}`}>
+      Give back
+    </Button>
   );
 }
 

@@ -1,8 +1,8 @@
-import { Button, Group, Switch, Table, Text } from '@mantine/core';
+import { Button, Group, Switch, Text } from '@mantine/core';
 import { useDisclosure } from '@mantine/hooks';
 import { IconServer2 } from '@tabler/icons-react';
 import { useState } from 'react';
-import { Link, useParams } from 'react-router';
+import { Link, useParams, useSearchParams } from 'react-router';
 import { useMutation } from 'urql';
 import { useListQuery } from '../query';
 import { graphql } from '../gql';
@@ -11,24 +11,9 @@ import { failureOf } from '../mutate';
 import { problemOf } from '../problem';
 import { useMay } from '../rights';
 import { usePath, useTenant, useWorkplace } from '../tenant';
-import {
-  Confirm,
-  duration,
-  Empty,
-  Facts,
-  Id,
-  LinkTo,
-  Loading,
-  Mark,
-  Page,
-  ProblemAlert,
-  say,
-  Section,
-  TableFrame,
-  useNow,
-  When,
-} from '../ui';
-import { Pages } from '../ui/Pages';
+import { Confirm, duration, Empty, Facts, Id, LinkTo, Loading, Mark, Page, ProblemAlert, say, Section, useNow, When } from '../ui';
+import { DataTable } from '../ui/DataTable';
+import { Pages, useAfter } from '../ui/Pages';
 import { classText, ofHosts } from './poolText';
 
 const PoolDocument = graphql(`
@@ -96,8 +81,9 @@ export default function Pool() {
   const tenant = useTenant();
   const path = usePath();
   const { poolId = '' } = useParams();
-  const [removed, setRemoved] = useState(false);
-  const [after, setAfter] = useState<string | null>(null);
+  const [params, setParams] = useSearchParams();
+  const removed = params.has('removed');
+  const after = useAfter();
   const [{ data, error }, again] = useListQuery({ query: PoolDocument, variables: { tenant, pool: poolId, removed, after }, context });
   const [, archive] = useMutation(ArchivePool);
   const [, remove] = useMutation(RemoveHost);
@@ -156,10 +142,7 @@ export default function Pool() {
             <Switch
               label="Removed ones too"
               checked={removed}
-              onChange={(event) => {
-                setRemoved(event.currentTarget.checked);
-                setAfter(null);
-              }}
+              onChange={(event) => setParams(event.currentTarget.checked ? { removed: 'yes' } : {}, { replace: true })}
             />
             <Button size="xs" variant="default" component={Link} to={`${path('/bootstraps')}?pool=${poolId}`}>
               See its bootstraps
@@ -184,70 +167,45 @@ export default function Pool() {
               : 'Bootstraps put hosts into pools of hosts that run the bcd agent and are not archived. This is none.'}
           </Empty>
         ) : (
-          <TableFrame label="Hosts">
-            <Table verticalSpacing="sm" horizontalSpacing="md" miw={860}>
-              <Table.Thead>
-                <Table.Tr>
-                  <Table.Th>Host</Table.Th>
-                  <Table.Th>Agent</Table.Th>
-                  <Table.Th>Machine</Table.Th>
-                  <Table.Th>Joined</Table.Th>
-                  <Table.Th>Certificate until</Table.Th>
-                  <Table.Th>Bootstrap</Table.Th>
-                  {removesHosts && <Table.Th aria-label="Actions" />}
-                </Table.Tr>
-              </Table.Thead>
-              <Table.Tbody>
-                {pool.hosts.nodes.map((host) => {
-                  const quiet = now - Date.parse(host.lastSeenAt);
-                  return (
-                    <Table.Tr key={host.id}>
-                      <Table.Td>
-                        <Id value={host.id} />
-                      </Table.Td>
-                      <Table.Td>
-                        <Group gap="xs" wrap="nowrap">
-                          {host.removedAt ? (
-                            <Mark color="gray">Removed</Mark>
-                          ) : quiet < quietAfter ? (
-                            <Mark color="green">Heard</Mark>
-                          ) : (
-                            <Mark color="yellow">Quiet for {duration(quiet)}</Mark>
-                          )}
-                          {host.agentVersion}
-                        </Group>
-                      </Table.Td>
-                      <Table.Td className="mono cut" title={host.machineId}>
-                        {host.machineId}
-                      </Table.Td>
-                      <Table.Td>
-                        <When at={host.joinedAt} show="day" />
-                      </Table.Td>
-                      <Table.Td>
-                        <When at={host.certificateNotAfter} show="day" />
-                      </Table.Td>
-                      <Table.Td>
-                        <LinkTo to={path(`/bootstraps/${host.bootstrapId}`)} mono>
-                          …{host.bootstrapId.slice(-8)}
-                        </LinkTo>
-                      </Table.Td>
-                      {removesHosts && (
-                        <Table.Td ta="right">
-                          {!host.removedAt && (
-                            <Button size="xs" variant="default" onClick={() => setRemoving(host.id)} aria-label={`Remove ${host.id}`}>
-                              Remove
-                            </Button>
-                          )}
-                        </Table.Td>
-                      )}
-                    </Table.Tr>
-                  );
-                })}
-              </Table.Tbody>
-            </Table>
-          </TableFrame>
+          <DataTable
+            label="Hosts"
+            rows={pool.hosts.nodes}
+            keyOf={({ id }) => id}
+            columns={[
+              { title: 'Host', cell: ({ id }) => <Id value={id} /> },
+              {
+                title: 'Agent',
+                cell: ({ removedAt, lastSeenAt, agentVersion }) => (
+                  <Group gap="xs" wrap="nowrap">
+                    {removedAt ? <Mark color="gray">Removed</Mark> : <Heard quiet={now - Date.parse(lastSeenAt)} />}
+                    {agentVersion}
+                  </Group>
+                ),
+              },
+              { title: 'Machine', cell: ({ machineId }) => machineId, whole: ({ machineId }) => machineId, className: 'mono cut' },
+              { title: 'Joined', cell: ({ joinedAt }) => <When at={joinedAt} show="day" /> },
+              { title: 'Certificate until', cell: ({ certificateNotAfter }) => <When at={certificateNotAfter} show="day" /> },
+              {
+                title: 'Bootstrap',
+                cell: ({ bootstrapId }) => (
+                  <LinkTo to={path(`/bootstraps/${bootstrapId}`)} mono>
+                    …{bootstrapId.slice(-8)}
+                  </LinkTo>
+                ),
+              },
+              removesHosts && {
+                title: '',
+                cell: ({ id, removedAt }) =>
+                  !removedAt && (
+                    <Button size="xs" variant="default" onClick={() => setRemoving(id)} aria-label={`Remove ${id}`}>
+                      Remove
+                    </Button>
+                  ),
+              },
+            ]}
+          />
         )}
-        <Pages key={String(removed)} info={pool.hosts.pageInfo} after={after} onChange={setAfter} />
+        <Pages info={pool.hosts.pageInfo} />
       </Section>
       <Confirm
         opened={archiving}
@@ -279,4 +237,8 @@ export default function Pool() {
       </Confirm>
     </Page>
   );
+}
+
+function Heard({ quiet }: { quiet: number }) {
+  return quiet < quietAfter ? <Mark color="green">Heard</Mark> : <Mark color="yellow">Quiet for {duration(quiet)}</Mark>;
 }

@@ -1,15 +1,17 @@
-import { Button, Group, Modal, Select, Stack, Switch, Table, TextInput } from '@mantine/core';
+import { Button, Group, Modal, Select, Stack, Switch, TextInput } from '@mantine/core';
 import { useDisclosure } from '@mantine/hooks';
 import { IconPlus, IconServer2 } from '@tabler/icons-react';
 import { useState } from 'react';
+import { useSearchParams } from 'react-router';
 import { useMutation } from 'urql';
 import { useListQuery } from '../query';
 import { graphql } from '../gql';
 import type { AccountNamesQuery, PoolAgent, PoolClass } from '../gql/graphql';
 import { problemOf, type Problem } from '../problem';
 import { usePath, useTenant, useWorkplace } from '../tenant';
-import { Empty, LinkTo, Loading, Mark, Page, ProblemAlert, say, TableFrame, When } from '../ui';
-import { Pages } from '../ui/Pages';
+import { Empty, LinkTo, Loading, Mark, Page, ProblemAlert, say, When } from '../ui';
+import { DataTable } from '../ui/DataTable';
+import { Pages, useAfter } from '../ui/Pages';
 import { useWhole } from '../whole';
 import { classText, ofHosts } from './poolText';
 
@@ -60,8 +62,9 @@ const context = { additionalTypenames: ['Pool', 'Host'] };
 export default function Pools() {
   const { tenant, permissions } = useWorkplace();
   const path = usePath();
-  const [archived, setArchived] = useState(false);
-  const [after, setAfter] = useState<string | null>(null);
+  const [params, setParams] = useSearchParams();
+  const archived = params.has('archived');
+  const after = useAfter();
   const [{ data, error }, again] = useListQuery({ query: PoolsDocument, variables: { tenant, archived, after }, context });
   const [opened, { open, close }] = useDisclosure();
   const pools = data?.pools?.nodes;
@@ -79,10 +82,7 @@ export default function Pools() {
       <Switch
         label="Show archived pools too"
         checked={archived}
-        onChange={(event) => {
-          setArchived(event.currentTarget.checked);
-          setAfter(null);
-        }}
+        onChange={(event) => setParams(event.currentTarget.checked ? { archived: 'yes' } : {}, { replace: true })}
       />
       {error && !pools && <ProblemAlert problem={problemOf(error)} retry={() => again({ requestPolicy: 'network-only' })} />}
       {!data && !error && <Loading />}
@@ -94,39 +94,31 @@ export default function Pools() {
         </Empty>
       )}
       {pools && pools.length > 0 && (
-        <TableFrame label="Pools">
-          <Table verticalSpacing="sm" horizontalSpacing="md" highlightOnHover miw={640}>
-            <Table.Thead>
-              <Table.Tr>
-                <Table.Th>Name</Table.Th>
-                <Table.Th>Made of</Table.Th>
-                <Table.Th>Hosts</Table.Th>
-                <Table.Th>Account</Table.Th>
-                <Table.Th>Created</Table.Th>
-              </Table.Tr>
-            </Table.Thead>
-            <Table.Tbody>
-              {pools.map((pool) => (
-                <Table.Tr key={pool.id}>
-                  <Table.Td>
-                    <Group gap="xs" wrap="nowrap">
-                      <LinkTo to={path(`/pools/${pool.id}`)}>{pool.name}</LinkTo>
-                      {pool.archivedAt && <Mark color="gray">Archived</Mark>}
-                    </Group>
-                  </Table.Td>
-                  <Table.Td>{classText(pool.class)}</Table.Td>
-                  <Table.Td>{pool.hosts.pageInfo.hasNextPage ? 'More than 20' : pool.hosts.nodes.length}</Table.Td>
-                  <Table.Td>{pool.account ? <LinkTo to={path(`/accounts/${pool.account.id}`)}>{pool.account.name}</LinkTo> : '–'}</Table.Td>
-                  <Table.Td>
-                    <When at={pool.createdAt} />
-                  </Table.Td>
-                </Table.Tr>
-              ))}
-            </Table.Tbody>
-          </Table>
-        </TableFrame>
+        <DataTable
+          label="Pools"
+          rows={pools}
+          keyOf={({ id }) => id}
+          columns={[
+            {
+              title: 'Name',
+              cell: ({ id, name, archivedAt }) => (
+                <Group gap="xs" wrap="nowrap">
+                  <LinkTo to={path(`/pools/${id}`)}>{name}</LinkTo>
+                  {archivedAt && <Mark color="gray">Archived</Mark>}
+                </Group>
+              ),
+            },
+            { title: 'Made of', cell: (pool) => classText(pool.class) },
+            { title: 'Hosts', cell: ({ hosts }) => (hosts.pageInfo.hasNextPage ? 'More than 20' : hosts.nodes.length) },
+            {
+              title: 'Account',
+              cell: ({ account }) => (account ? <LinkTo to={path(`/accounts/${account.id}`)}>{account.name}</LinkTo> : '–'),
+            },
+            { title: 'Created', cell: ({ createdAt }) => <When at={createdAt} /> },
+          ]}
+        />
       )}
-      <Pages key={String(archived)} info={data?.pools?.pageInfo} after={after} onChange={setAfter} />
+      <Pages info={data?.pools?.pageInfo} />
       <Modal opened={opened} onClose={close} title="Create a pool" centered>
         <PoolForm onDone={close} />
       </Modal>

@@ -1,4 +1,4 @@
-import { Button, Group, Table, Text } from '@mantine/core';
+import { Button, Group, Text } from '@mantine/core';
 import { useDisclosure } from '@mantine/hooks';
 import { IconLock, IconPlus } from '@tabler/icons-react';
 import { useState } from 'react';
@@ -8,7 +8,8 @@ import { graphql } from '../gql';
 import { failureOf } from '../mutate';
 import { problemOf } from '../problem';
 import { useWorkplace } from '../tenant';
-import { Confirm, Empty, Loading, Page, ProblemAlert, say, TableFrame, When } from '../ui';
+import { Confirm, Empty, Loading, Page, ProblemAlert, say, When } from '../ui';
+import { DataTable } from '../ui/DataTable';
 import { SecretDialog } from '../ui/SecretField';
 
 const SecretsDocument = graphql(`
@@ -59,43 +60,29 @@ export default function Secrets() {
         </Empty>
       )}
       {secrets && secrets.length > 0 && (
-        <TableFrame label="Secrets">
-          <Table verticalSpacing="sm" horizontalSpacing="md" highlightOnHover miw={560}>
-            <Table.Thead>
-              <Table.Tr>
-                <Table.Th>Reference</Table.Th>
-                <Table.Th>First written</Table.Th>
-                <Table.Th>Last written</Table.Th>
-                {manages && <Table.Th aria-label="Actions" />}
-              </Table.Tr>
-            </Table.Thead>
-            <Table.Tbody>
-              {secrets.map(({ name, createdAt, updatedAt }) => (
-                <Table.Tr key={name}>
-                  <Table.Td className="mono">secret://{name}</Table.Td>
-                  <Table.Td>
-                    <When at={createdAt} />
-                  </Table.Td>
-                  <Table.Td>
-                    <When at={updatedAt} />
-                  </Table.Td>
-                  {manages && (
-                    <Table.Td>
-                      <Group gap="xs" justify="flex-end" wrap="nowrap">
-                        <Button size="xs" variant="default" onClick={() => setReplacing(name)} aria-label={`Replace ${name}`}>
-                          Replace
-                        </Button>
-                        <Button size="xs" variant="default" onClick={() => setDeleting(name)} aria-label={`Delete ${name}`}>
-                          Delete
-                        </Button>
-                      </Group>
-                    </Table.Td>
-                  )}
-                </Table.Tr>
-              ))}
-            </Table.Tbody>
-          </Table>
-        </TableFrame>
+        <DataTable
+          label="Secrets"
+          rows={secrets}
+          keyOf={({ name }) => name}
+          columns={[
+            { title: 'Reference', cell: ({ name }) => `secret://${name}`, className: 'mono' },
+            { title: 'First written', cell: ({ createdAt }) => <When at={createdAt} /> },
+            { title: 'Last written', cell: ({ updatedAt }) => <When at={updatedAt} /> },
+            manages && {
+              title: '',
+              cell: ({ name }) => (
+                <Group gap="xs" justify="flex-end" wrap="nowrap">
+                  <Button size="xs" variant="default" onClick={() => setReplacing(name)} aria-label={`Replace ${name}`}>
+                    Replace
+                  </Button>
+                  <Button size="xs" variant="default" onClick={() => setDeleting(name)} aria-label={`Delete ${name}`}>
+                    Delete
+                  </Button>
+                </Group>
+              ),
+            },
+          ]}
+        />
       )}
       <SecretDialog opened={writing} onClose={close} onWritten={close} />
       <SecretDialog

@@ -11,7 +11,6 @@ import {
   CopyButton,
   Group,
   Modal,
-  ScrollArea,
   Skeleton,
   Stack,
   Text,
@@ -193,15 +192,6 @@ export function Loading({ rows = 4 }: { rows?: number }) {
         <Skeleton key={i} height={44} />
       ))}
     </Stack>
-  );
-}
-
-/** A table that scrolls sideways where the page is narrow. */
-export function TableFrame({ label, children }: { label: string; children: ReactNode }) {
-  return (
-    <ScrollArea className="surface" type="auto" viewportProps={{ tabIndex: 0, role: 'region', 'aria-label': label }}>
-      {children}
-    </ScrollArea>
   );
 }
 
