@@ -374,17 +374,22 @@ test('a session ends with its token, in every tab, and goes on where it was left
   }
 });
 
-test('two tabs follow one bootstrap', async ({ page, context }) => {
+test('three tabs follow one bootstrap', async ({ page, context }) => {
   await hold();
   const id = await bootstrap(tenant, account, hosts);
   await signIn(page, `/t/${tenant}/bootstraps`);
   const second = await context.newPage();
   await second.goto(`/t/${tenant}/bootstraps/${id}`);
   await expect(second.getByRole('list', { name: 'States' })).toBeVisible();
+  const third = await context.newPage();
+  await third.goto(`/t/${tenant}/accounts/${account}`);
+  await expect(third.getByRole('row', { name: new RegExp(id.slice(-8)) })).not.toContainText('Joined');
   await expect(page.getByRole('row', { name: new RegExp(id.slice(-8)) })).not.toContainText('Joined');
   await faults();
   await expect(second.getByText('The machine is a host', { exact: true })).toBeVisible({ timeout: 240_000 });
-  await expect(page.getByRole('row', { name: new RegExp(id.slice(-8)) })).toContainText('Joined');
+  for (const tab of [page, third]) {
+    await expect(tab.getByRole('row', { name: new RegExp(id.slice(-8)) })).toContainText('Joined');
+  }
 });
 
 test('one account fails beside others that answer', async ({ page }, { workerIndex }) => {

@@ -6,13 +6,14 @@ import { Link, useNavigate, useParams } from 'react-router';
 import { useMutation } from 'urql';
 import { useQuery } from '../query';
 import { graphql } from '../gql';
+import { useLook } from '../look';
 import { failureOf } from '../mutate';
 import { problemOf, problemOfError, type Problem } from '../problem';
 import { useMay } from '../rights';
 import { usePath, useTenant } from '../tenant';
 import { Confirm, Empty, Facts, Id, LinkTo, Loading, Notice, Page, ProblemAlert, say, Section, When } from '../ui';
 import { DataTable } from '../ui/DataTable';
-import { BootstrapMark } from '../ui/status';
+import { BootstrapMark, isFinal } from '../ui/status';
 import { CheckAccount, DeleteAccount } from './accountActions';
 import { CheckMark } from './Accounts';
 
@@ -73,6 +74,9 @@ const MachinesDocument = graphql(`
   }
 `);
 
+/** How often the states of bootstraps are looked at, while one runs. */
+const lookEvery = 5000;
+
 const context = { additionalTypenames: ['Bootstrap', 'ProviderAccount'] };
 
 export default function Account() {
@@ -87,6 +91,8 @@ export default function Account() {
   const [problem, setProblem] = useState<Problem | null>(null);
   const manages = useMay('PROVIDERS_MANAGE', accountId);
   const account = data?.providerAccount;
+  const running = account?.bootstraps.nodes.some(({ status }) => !isFinal(status)) ?? false;
+  useLook(again, running ? lookEvery : null);
   const trail = [{ label: 'Accounts', to: path('/accounts') }];
   if (!account) {
     return (

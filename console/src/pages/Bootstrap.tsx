@@ -17,7 +17,7 @@ import { useMay } from '../rights';
 import { useSocket } from '../socket';
 import { usePath, useTenant } from '../tenant';
 import { Confirm, duration, Facts, Id, LinkTo, Loading, Mark, Notice, Page, ProblemAlert, say, Section, useNow, When } from '../ui';
-import { BootstrapMark, cleanupText, sentence, words } from '../ui/status';
+import { BootstrapMark, cleanupText, isFinal, sentence, words } from '../ui/status';
 
 const BootstrapDocument = graphql(`
   query Bootstrap($tenant: ID!, $bootstrap: ID!) {
@@ -93,8 +93,6 @@ const RetryBootstrap = graphql(`
 `);
 
 type Run = NonNullable<BootstrapQuery['bootstrap']>;
-
-const isFinal = (status: BootstrapStatus) => status === 'JOINED' || status === 'FAILED';
 
 /** What moves within a state makes no event, so it is looked at. */
 const lookEvery = 2000;

@@ -11,6 +11,10 @@ export function sentence(value: string): string {
   return text.charAt(0).toUpperCase() + text.slice(1);
 }
 
+export function isFinal(status: BootstrapStatus): boolean {
+  return status === 'JOINED' || status === 'FAILED';
+}
+
 export function BootstrapMark({ status, waitReason }: { status: BootstrapStatus; waitReason?: string | null }) {
   if (status === 'FAILED' && waitReason === 'CLAIM_UNCERTAIN') return <Mark color="red">Failed, needs you</Mark>;
   if (status === 'JOINED') return <Mark color="green">Joined</Mark>;
