@@ -82,6 +82,8 @@ export function advice(problem: Problem): string {
     case 'UNAVAILABLE':
     case 'UNREACHABLE':
       return 'Try again in a moment.';
+    case 'CONFLICT':
+      return problem.details.version === undefined ? '' : 'Somebody else changed it meanwhile: load the page again to see how it stands.';
     case 'RATE_LIMITED':
       return typeof problem.details.retryAfterSeconds === 'number'
         ? `Try again in ${problem.details.retryAfterSeconds} seconds.`

@@ -9,6 +9,7 @@ import { usePath, useWorkplace } from '../tenant';
 import { Empty, LinkTo, Loading, Mark, Page, ProblemAlert, When } from '../ui';
 import { DataTable } from '../ui/DataTable';
 import { Pages, useAfter } from '../ui/Pages';
+import { sentence } from '../ui/status';
 import { useWhole } from '../whole';
 
 const AccountsDocument = graphql(`
@@ -116,7 +117,7 @@ export function CheckMark({ check }: { check: { ok: boolean; reason?: string | n
   return check.ok ? (
     <Mark color="green">Credentials taken</Mark>
   ) : (
-    <Mark color="red">{check.reason === 'credentials' ? 'Credentials refused' : (check.reason ?? 'Failed')}</Mark>
+    <Mark color="red">{check.reason === 'credentials' ? 'Credentials refused' : sentence(check.reason ?? 'failed')}</Mark>
   );
 }
 

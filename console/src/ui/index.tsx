@@ -129,7 +129,7 @@ export function ProblemAlert({ problem, retry, title }: { problem: Problem; retr
             </ul>
           </div>
         )}
-        {retry && (
+        {retry && problem.code !== 'FORBIDDEN' && (
           <Button size="xs" variant="default" onClick={retry}>
             Try again
           </Button>
