@@ -115,6 +115,34 @@ test('a secret is written, replaced and deleted, and never shown', async ({ page
   await expect(page.getByText('secret://mine')).toHaveCount(0);
 });
 
+test('a list that was on its way while it changed is asked for again', async ({ page }) => {
+  await writeSecret(tenant, 'stays', 'one');
+  await writeSecret(tenant, 'goes', 'two');
+  let late = false;
+  let release = () => {};
+  await page.route('**/graphql', async (route) => {
+    const body = route.request().postDataJSON() as { operationName?: string };
+    if (!late || body.operationName !== 'Secrets') return route.fallback();
+    late = false;
+    const response = await route.fetch(); // of before the secret goes
+    await new Promise<void>((resolve) => (release = resolve));
+    return route.fulfill({ response });
+  });
+  await signIn(page, `/t/${tenant}/secrets`);
+  const gone = page.getByText('secret://goes');
+  await expect(gone).toBeVisible();
+  await page.getByRole('link', { name: 'Settings' }).click();
+  await expect(page.getByText('Server', { exact: true })).toBeVisible();
+  late = true;
+  await page.getByRole('link', { name: 'Secrets' }).click();
+  await page.getByRole('button', { name: 'Delete goes' }).click();
+  await page.getByRole('dialog').getByRole('button', { name: 'Delete' }).click();
+  await expect(page.getByText('goes is deleted.')).toBeVisible();
+  release();
+  await expect(gone).toHaveCount(0);
+  await expect(page.getByText('secret://stays')).toBeVisible();
+});
+
 test('an account is edited, and what the provider refuses is saved only on a word', async ({ page }) => {
   await writeSecret(tenant, 'bad', 'invalid');
   const account = await connect(tenant, 'edited');

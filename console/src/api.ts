@@ -1,6 +1,7 @@
-import { cacheExchange, Client, fetchExchange, mapExchange, type CombinedError } from '@urql/core';
+import { cacheExchange, Client, fetchExchange, makeOperation, mapExchange, type CombinedError, type Exchange } from '@urql/core';
 import { print } from 'graphql';
 import { createClient, type Client as SocketClient } from 'graphql-ws';
+import { pipe, tap } from 'wonka';
 import type { TypedDocumentNode } from '@graphql-typed-document-node/core';
 import { credentialRefused } from './session';
 import { problemOfError, type Problem } from './problem';
@@ -11,6 +12,28 @@ const expired = 4403;
 function isRefused(error: CombinedError): boolean {
   return error.graphQLErrors.some((e) => e.extensions.code === 'UNAUTHENTICATED');
 }
+
+/**
+ * Asks again for what was on its way while a mutation was answered: it may be of before, and the client does not ask twice at a time, so
+ * that what the mutation touched would stay as it was.
+ */
+const askAfresh: Exchange = ({ client, forward }) => {
+  let mutations = 0;
+  const before = new Map<number, number>(); // how many had been answered when a query was sent
+  return (operations) =>
+    pipe(
+      operations,
+      tap(({ kind, key }) => {
+        if (kind === 'query') before.set(key, mutations);
+      }),
+      forward,
+      tap(({ operation }) => {
+        if (operation.kind === 'mutation') mutations++;
+        if (operation.kind !== 'query' || before.get(operation.key) === mutations) return;
+        client.reexecuteOperation(makeOperation('query', operation, { ...operation.context, requestPolicy: 'network-only' }));
+      }),
+    );
+};
 
 /** The client of one session. A new session gets a new one, so that nothing of the old is in its cache. */
 export function createApi(token: string): Client {
@@ -26,6 +49,7 @@ export function createApi(token: string): Client {
         },
       }),
       cacheExchange,
+      askAfresh,
       fetchExchange,
     ],
   });
