@@ -67,6 +67,7 @@ test('pictures', async ({ page }) => {
         await expect(page.getByRole('combobox', { name: 'API token' })).toBeVisible();
       }
       if (name === 'plan') await expect(page.getByRole('button', { name: 'Order and start' })).toBeVisible();
+      await expect(page.locator('[data-loading]')).toHaveCount(0);
       if (name === 'offers') await expect(page.locator('.recharts-scatter-symbol').first()).toBeVisible();
       await page.screenshot({ path: `screenshots/${name}-${look}.png`, fullPage: look === 'phone' });
     }
