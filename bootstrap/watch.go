@@ -257,7 +257,7 @@ func (v *view) missed(ctx context.Context, start event.Position) ([]*event.Event
 	}
 	if v.accountID == "" {
 		var policy int64
-		if err := v.DB.NewRaw("SELECT " + authz.PolicyVersion).Scan(ctx, &policy); err != nil {
+		if err := v.DB.NewRaw("SELECT "+authz.PolicyVersion).Scan(ctx, &policy); err != nil {
 			return nil, failed("reading the version of the rights", err)
 		}
 		v.Authz.Reached(policy)
