@@ -203,7 +203,7 @@ func (a *app) wire() error {
 	hosts := host.New(host.Deps{
 		DB: a.db, Authz: a.decider, Cursors: cursors, CA: a.ca, MarkJoined: bootstrap.MarkJoined, MarkContested: bootstrap.MarkContested,
 		MarkClockOff: bootstrap.MarkClockOff,
-		Joined: runs.CountJoin, Refused: meters.refused, Log: a.log, Heartbeat: a.config.Agent.Heartbeat,
+		Joined:       runs.CountJoin, Refused: meters.refused, Log: a.log, Heartbeat: a.config.Agent.Heartbeat,
 	})
 	if options != nil {
 		reconciler := bootstrap.NewReconciler(deps)
