@@ -39,7 +39,7 @@ type EventsInput struct {
 }
 
 // Events lists what was done and refused, newest first, to a caller who holds compute:audit:read on the tenant, or without one on
-// the fleet. INVALID_INPUT, UNAUTHENTICATED or FORBIDDEN; UNAVAILABLE. To read leaves no row.
+// the fleet; those about an account or a pool on which the caller is denied it are left out. INVALID_INPUT, UNAUTHENTICATED or FORBIDDEN; UNAVAILABLE. To read leaves no row.
 func (s *Service) Events(ctx context.Context, in EventsInput) (*model.AuditEventConnection, error) {
 	if _, err := s.Authz.Authenticated(ctx); err != nil {
 		return nil, err
@@ -62,7 +62,11 @@ func (s *Service) Events(ctx context.Context, in EventsInput) (*model.AuditEvent
 	if err := s.Authz.Check(ctx, authz.AuditRead, about); err != nil {
 		return nil, err
 	}
-	events, err := selectEvents(ctx, s.DB.DB, tenantID, in.Filter, p)
+	hidden, err := s.Authz.Hidden(ctx, authz.AuditRead, tenantID)
+	if err != nil {
+		return nil, err
+	}
+	events, err := selectEvents(ctx, s.DB.DB, eventsQuery{tenantID, in.Filter, hidden}, p)
 	if err != nil {
 		return nil, err
 	}
@@ -140,24 +144,34 @@ func checkTime(issues *problem.Issues, path string, t *model.Time) {
 	}
 }
 
+// eventsQuery says which events of a tenant a caller asks for and may see.
+type eventsQuery struct {
+	tenantID string
+	filter   *model.AuditEventFilter
+	hidden   []string // the objects about which nothing is told
+}
+
 // selectEvents reads one event more than the page has.
-func selectEvents(ctx context.Context, idb bun.IDB, tenantID string, f *model.AuditEventFilter, p input.Page[eventPlace]) ([]*model.AuditEvent, error) {
+func selectEvents(ctx context.Context, idb bun.IDB, q eventsQuery, p input.Page[eventPlace]) ([]*model.AuditEvent, error) {
 	events := []*model.AuditEvent{}
-	if err := eventsQuery(idb, tenantID, f, p).Scan(ctx, &events); err != nil {
+	if err := q.page(idb, p).Scan(ctx, &events); err != nil {
 		return nil, postgres.Translate(fmt.Errorf("listing audit events: %w", err))
 	}
 	return events, nil
 }
 
-// eventsQuery finds the page first and then looks up its places in the chain.
-func eventsQuery(idb bun.IDB, tenantID string, f *model.AuditEventFilter, p input.Page[eventPlace]) *bun.SelectQuery {
-	page := idb.NewSelect().TableExpr("audit_log").ColumnExpr("*").Where("tenant_id = ?", tenantID).
+// page finds the page first and then looks up its places in the chain.
+func (q eventsQuery) page(idb bun.IDB, p input.Page[eventPlace]) *bun.SelectQuery {
+	page := idb.NewSelect().TableExpr("audit_log").ColumnExpr("*").Where("tenant_id = ?", q.tenantID).
 		OrderExpr("at DESC, id DESC").Limit(int64(p.First + 1))
 	if p.After != "" {
 		page.Where("(at, id) < (?, ?::bigint)", time.UnixMicro(p.Place.At), p.Place.ID)
 	}
-	if f != nil {
-		narrow(page, f)
+	if len(q.hidden) > 0 {
+		page.Where("object NOT IN (?)", bun.List(q.hidden))
+	}
+	if q.filter != nil {
+		narrow(page, q.filter)
 	}
 	return idb.NewSelect().TableExpr("(?) AS l", page).Join("LEFT JOIN audit_chain AS c ON c.audit_id = l.id").
 		ColumnExpr("l.id::text AS id, l.at, nullif(l.tenant_id, '') AS tenant_id, l.actor, l.action, l.object, l.outcome, l.request_id, l.details").

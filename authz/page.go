@@ -51,18 +51,27 @@ func (d *Decider) Bindings(ctx context.Context, in BindingsInput) (*model.RoleBi
 	if decide(held, IAMManage, at) != granted {
 		return nil, d.deny(ctx, actor, IAMManage, at)
 	}
-	bindings, err := selectBindings(ctx, d.db.DB, at, in.Subject, hidden(held, at.TenantID()), p)
+	bindings, err := selectBindings(ctx, d.db.DB, at, in.Subject, hidden(held, IAMManage, at.TenantID()), p)
 	if err != nil {
 		return nil, err
 	}
 	return model.NewConnection(bindings, p.First, p.After, cursor.Encode(list, func(b *model.RoleBinding) model.RoleBinding { return *b })), nil
 }
 
-// hidden are the names of the tenant's items on which the bindings deny to manage rights.
-func hidden(held []bindingsOf, tenantID string) []string {
+// Hidden lists the tenant's items on which the caller is denied the permission, by their names as objects: what is about one of them is left out
+// of a list that the caller may read on the tenant. UNAUTHENTICATED or UNAVAILABLE.
+func (d *Decider) Hidden(ctx context.Context, p Permission, tenantID string) ([]string, error) {
+	_, held, err := d.caller(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return hidden(held, p, tenantID), nil
+}
+
+func hidden(held []bindingsOf, p Permission, tenantID string) []string {
 	var names []string
 	for _, kind := range []Kind{ProviderAccounts, Pools} {
-		for _, id := range items(held, IAMManage, tenantID, kind, denied) {
+		for _, id := range items(held, p, tenantID, kind, denied) {
 			names = append(names, itemName(kind, id))
 		}
 	}
