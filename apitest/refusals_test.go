@@ -1,6 +1,7 @@
 package apitest
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -202,8 +203,13 @@ func (s *process) cpuTime(t testing.TB) (total time.Duration) {
 // allocated is how many bytes the server has ever allocated.
 func (s *process) allocated(t testing.TB) int64 {
 	t.Helper()
-	a := s.send(t, http.MethodGet, "/metrics", "", "", nil)
-	for line := range strings.Lines(string(a.body)) {
+	first := s.send(t, http.MethodGet, "/metrics", "", "", nil).body
+	now := first
+	harness.Await(t, "metrics of now", func() bool { // what was told first may be a second old
+		now = s.send(t, http.MethodGet, "/metrics", "", "", nil).body
+		return !bytes.Equal(now, first)
+	})
+	for line := range strings.Lines(string(now)) {
 		if text, ok := strings.CutPrefix(line, "go_memstats_alloc_bytes_total "); ok {
 			n, err := strconv.ParseFloat(strings.TrimSpace(text), 64)
 			if err != nil {

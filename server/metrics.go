@@ -1,10 +1,15 @@
 package server
 
 import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
 	"strconv"
 
 	"github.com/99designs/gqlgen/graphql"
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/common/expfmt"
 	"github.com/vektah/gqlparser/v2/ast"
 
 	"better/compute/internal/problem"
@@ -45,6 +50,23 @@ func newMetrics(registry prometheus.Registerer) (*metrics, error) {
 		}
 	}
 	return m, nil
+}
+
+const metricsFormat = expfmt.TypeTextPlain
+
+// gather writes down all metrics.
+func (s *Server) gather(ctx context.Context) ([]byte, error) {
+	families, err := s.deps.Metrics.Gather()
+	var text bytes.Buffer
+	encoder := expfmt.NewEncoder(&text, expfmt.NewFormat(metricsFormat))
+	for _, family := range families {
+		err = errors.Join(err, encoder.Encode(family))
+	}
+	if err != nil {
+		s.log.ErrorContext(ctx, "metrics cannot be told", "error", err)
+		return nil, fmt.Errorf("gathering metrics: %w", err)
+	}
+	return text.Bytes(), nil
 }
 
 func (m *metrics) request(route, method string, status int) {

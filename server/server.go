@@ -20,7 +20,7 @@ import (
 	"github.com/99designs/gqlgen/graphql"
 	"github.com/go-chi/chi/v5"
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/prometheus/common/expfmt"
 
 	"better/compute/authz"
 	"better/compute/internal/problem"
@@ -65,6 +65,9 @@ type Server struct {
 	quota     *quota
 	now       func() time.Time
 
+	ready   *shared[struct{}]
+	figures *shared[[]byte] // in the text form of Prometheus
+
 	pending *lobby // sockets without a subject yet
 
 	leaving  atomic.Bool     // the server is about to stop taking work; callers are told to go elsewhere
@@ -87,6 +90,8 @@ func New(deps Deps) (*Server, error) {
 	}
 	s := &Server{deps: deps, config: deps.Config, log: deps.Log, presenter: presenter{deps.Log}, now: time.Now}
 	s.config.Limits = limits
+	s.ready = &shared[struct{}]{look: s.lookReady}
+	s.figures = &shared[[]byte]{look: s.gather}
 	s.pending = newLobby(limits.PendingSockets)
 	s.draining, s.drain = context.WithCancel(context.Background())
 	if s.metrics, err = newMetrics(deps.Metrics); err != nil {
@@ -118,7 +123,7 @@ func (s *Server) Handler() http.Handler {
 	})
 	r.Get("/healthz", s.serveHealth)
 	r.Get("/readyz", s.serveReady)
-	r.Method(http.MethodGet, "/metrics", promhttp.HandlerFor(s.deps.Metrics, promhttp.HandlerOpts{}))
+	r.Get("/metrics", s.serveMetrics)
 	if s.config.GraphiQL {
 		mountGraphiQL(r)
 	}
@@ -141,16 +146,34 @@ func (s *Server) serveReady(w http.ResponseWriter, r *http.Request) {
 		s.refuse(w, r, problem.New(problem.Unavailable, "The server is shutting down."))
 		return
 	}
-	if s.deps.Ready != nil {
-		ctx, cancel := context.WithTimeout(r.Context(), s.config.Limits.OperationTime)
-		defer cancel()
-		if err := s.deps.Ready(ctx); err != nil {
-			s.log.WarnContext(r.Context(), "not ready", "error", err)
-			s.refuse(w, r, problem.New(problem.Unavailable, "The server cannot serve requests now."))
-			return
-		}
+	if _, err := s.ready.get(r.Context(), s.now); err != nil {
+		s.refuse(w, r, problem.New(problem.Unavailable, "The server cannot serve requests now."))
+		return
 	}
 	writeJSON(w, http.StatusOK, map[string]string{"status": "ready"})
+}
+
+func (s *Server) lookReady(ctx context.Context) (_ struct{}, err error) {
+	if s.deps.Ready == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.config.Limits.OperationTime)
+	defer cancel()
+	if err = s.deps.Ready(ctx); err != nil {
+		s.log.WarnContext(ctx, "not ready", "error", err)
+	}
+	return
+}
+
+// serveMetrics answers in plain text: to pack it for each who asks would cost more than to send it.
+func (s *Server) serveMetrics(w http.ResponseWriter, r *http.Request) {
+	text, err := s.figures.get(r.Context(), s.now)
+	if err != nil {
+		s.refuse(w, r, err)
+		return
+	}
+	w.Header().Set("Content-Type", string(expfmt.NewFormat(metricsFormat)))
+	_, _ = w.Write(text) // the client is gone
 }
 
 // Serve answers on ln until ctx ends, then drains. During the notice /readyz says no and each answer is the last of its connection, so
