@@ -52,6 +52,8 @@ func Cost(path string) (points int, live bool) {
 		return 100, false
 	case "offers":
 		return 51, true
+	case "create", "update", "delete", "bootstrap":
+		return 21, false
 	default:
 		return 1, false
 	}

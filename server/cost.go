@@ -13,6 +13,7 @@ const (
 	assumedPageSize   = 100 // of a page whose `first` is null: the largest there is
 	liveFieldCost     = 50  // on top, for a field that calls a provider
 	introspectionCost = 100 // of __schema and of __type, which the schema bounds
+	changeCost        = 20  // on top, for a field that changes something: it leaves rows, in the audit log at least
 )
 
 // Cost is the price of an operation as `extensions.cost` shows it. Requested stops just above the limit.
@@ -82,6 +83,9 @@ func (p *pricer) field(f *ast.Field, page int) int {
 	if p.live[f.ObjectDefinition.Name+"."+f.Name] {
 		p.usesLive = true
 		cost = liveFieldCost
+	}
+	if f.ObjectDefinition.Name == "Mutation" {
+		cost += changeCost
 	}
 	if len(f.SelectionSet) == 0 {
 		return cost

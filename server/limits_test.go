@@ -112,8 +112,8 @@ func TestCost(t *testing.T) {
 		`query ($n: Int) { providerAccounts(tenantId: "t", first: $n) { nodes { id } } }`:                                                     1 + 9,
 		`query ($m: Int) { providerAccounts(tenantId: "t", first: $m) { nodes { id } } }`:                                                     1 + 50,
 		`query ($m: Int = 4) { providerAccounts(tenantId: "t", first: $m) { nodes { id } } }`:                                                 1 + 4,
-		`mutation { archivePool(input: {tenantId: "t", poolId: "p"}) { pool { id } } }`:                                                       2,
-		`mutation { resolveClaim(input: {tenantId: "t", bootstrapId: "b", nothingOrdered: true}) { bootstrap { id } } }`:                      2 + 50,
+		`mutation { archivePool(input: {tenantId: "t", poolId: "p"}) { pool { id } } }`:                                                       2 + 20,
+		`mutation { resolveClaim(input: {tenantId: "t", bootstrapId: "b", nothingOrdered: true}) { bootstrap { id } } }`:                      2 + 20 + 50,
 		`{ __schema { types { name } } }`:                                                                                                     100,
 	} {
 		variables := map[string]any{}
