@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/99designs/gqlgen/graphql"
@@ -81,6 +82,8 @@ type socket struct {
 	known  func()             // leaves those whose caller is not known
 	drop   context.CancelFunc // ends the connection without a word
 	stop   context.CancelFunc // ends the operations
+	frame  func() bool        // takes what a ping costs; of the goroutine that reads
+	pings  atomic.Int32       // that are not answered yet
 
 	mu      sync.Mutex
 	closing bool                      // no message counts any more
@@ -98,9 +101,12 @@ type liveOperation struct{ cancel context.CancelFunc }
 func (s *Server) serveSocket(w http.ResponseWriter, r *http.Request) {
 	s.hijacked.Add(1)
 	defer s.hijacked.Done()
+	c := &socket{server: s, header: r.Header, live: map[string]*liveOperation{}}
 	conn, err := websocket.Accept(w, r, &websocket.AcceptOptions{
 		Subprotocols:       []string{socketSubprotocol},
 		InsecureSkipVerify: true, // the Origin was checked for every request, see checkOrigin
+		OnPingReceived:     func(context.Context, []byte) bool { return c.admitsFrame() },
+		OnPongReceived:     func(context.Context, []byte) { c.pongReceived() },
 	})
 	if err != nil {
 		return // Accept has answered
@@ -118,7 +124,7 @@ func (s *Server) serveSocket(w http.ResponseWriter, r *http.Request) {
 	if full {
 		s.metrics.limit("pending_sockets")
 	}
-	c := &socket{server: s, conn: conn, header: r.Header, known: known, drop: drop, stop: stop, live: map[string]*liveOperation{}}
+	c.conn, c.known, c.drop, c.stop = conn, known, drop, stop
 	defer context.AfterFunc(s.draining, c.leave)()
 	if conn.Subprotocol() != socketSubprotocol {
 		c.close(closeBadSubprotocol, "Subprotocol not acceptable")
@@ -200,6 +206,7 @@ func (c *socket) serve(ctx, operations context.Context) {
 	operations, leave := c.init(operations, first.payload)
 	defer leave()
 	c.conn.SetReadLimit(int64(c.server.config.Limits.BodyBytes))
+	c.frame = func() bool { return c.paysWord(operations) }
 	pays := func(data []byte) bool { return c.pays(operations, data) }
 	c.read(ctx, pays, func(m incoming) (more bool) {
 		c.handle(operations, m)
@@ -211,10 +218,29 @@ func (c *socket) serve(ctx, operations context.Context) {
 func (c *socket) hello() (admit func(data []byte) bool) {
 	left := min(helloBytes, c.server.config.Limits.BodyBytes)
 	c.conn.SetReadLimit(int64(left))
-	return func(data []byte) bool {
+	admit = func(data []byte) bool {
 		left = max(left-max(len(data), leastHello), 0)
 		c.conn.SetReadLimit(int64(left))
 		return true
+	}
+	c.frame = func() bool {
+		if left == 0 {
+			c.close(websocket.StatusMessageTooBig, "Too much before connection_init")
+			return false
+		}
+		return admit(nil)
+	}
+	return admit
+}
+
+// admitsFrame reports whether a ping of WebSocket's own is answered. It costs as much as a message that is no operation does.
+func (c *socket) admitsFrame() bool { return !c.isClosing() && c.frame() }
+
+// pongReceived takes the answers to our own pings for nothing, and any other as a ping.
+func (c *socket) pongReceived() {
+	if c.pings.Add(-1) < 0 {
+		c.pings.Store(0)
+		c.admitsFrame()
 	}
 }
 
@@ -493,6 +519,7 @@ func (c *socket) keepAlive(ctx context.Context) {
 		case <-ticks.C:
 		}
 		pingCtx, cancel := context.WithTimeout(ctx, every)
+		c.pings.Add(1)
 		err := c.conn.Ping(pingCtx)
 		cancel()
 		if err != nil {

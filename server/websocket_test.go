@@ -145,6 +145,54 @@ func TestLittleIsReadBeforeTheCallerIsKnown(t *testing.T) {
 	})
 }
 
+// pinged sends pings of WebSocket's own until the connection ends.
+func (c *client) pinged() (answered int, code websocket.StatusCode) {
+	c.t.Helper()
+	ctx, cancel := context.WithTimeout(c.t.Context(), patience)
+	defer cancel()
+	ended := make(chan error, 1)
+	go func() {
+		_, _, err := c.conn.Read(ctx)
+		ended <- err
+	}()
+	for c.conn.Ping(ctx) == nil {
+		answered++
+	}
+	return answered, websocket.CloseStatus(<-ended)
+}
+
+// What the frames of WebSocket's own make the server do is paid for like a message, and before there is a caller there are few of them.
+func TestPingFramesArePaidFor(t *testing.T) {
+	t.Parallel()
+	w := setup(t, func(c *Config) {
+		c.Limits.InitTime, c.Limits.PointsAtMost, c.Limits.PointsPerSecond = time.Minute, 100, 1
+	})
+	if n, code := w.dial(t, socketSubprotocol, nil).pinged(); n != helloBytes/leastHello || code != websocket.StatusMessageTooBig {
+		t.Errorf("nobody is answered %d pings and sent away with %d", n, code)
+	}
+	most := 100 + int(patience/time.Second) // points come back while it pings
+	if n, code := w.connect(t, tokenAlice).pinged(); n < 50 || n > most || code != closeTryLater {
+		t.Errorf("a caller with 100 points is answered %d pings and sent away with %d", n, code)
+	}
+}
+
+// Our own pings are answered by every client, which costs it nothing.
+func TestPongsThatNobodyAskedForArePaidFor(t *testing.T) {
+	t.Parallel()
+	paid := 0
+	c := &socket{frame: func() bool { paid++; return true }}
+	c.pings.Add(2)
+	for _, want := range []int{0, 0, 1, 2} {
+		if c.pongReceived(); paid != want {
+			t.Errorf("%d pongs are paid for, want %d", paid, want)
+		}
+	}
+	c.pings.Add(1)
+	if c.pongReceived(); paid != 2 {
+		t.Error("an answer is paid for after pongs that were none")
+	}
+}
+
 func TestSocketCloseCodes(t *testing.T) {
 	t.Parallel()
 	w := setup(t, func(c *Config) { c.Limits.InitTime = time.Hour })
