@@ -299,6 +299,10 @@ func (c *socket) init(ctx context.Context, payload map[string]any) (context.Cont
 		token = c.header.Get("Authorization")
 	}
 	actor, err := c.server.authenticate(ctx, bearer(token, true))
+	if problem.Is(err, problem.Unavailable) {
+		c.close(closeTryLater, "The credential cannot be checked now")
+		return ctx, func() {}
+	}
 	if err != nil {
 		c.close(closeForbidden, "Forbidden")
 		return ctx, func() {}

@@ -193,6 +193,14 @@ func TestPongsThatNobodyAskedForArePaidFor(t *testing.T) {
 	}
 }
 
+// A credential that nobody can check now may be good.
+func TestSocketIsSentAwayWhileCredentialsCannotBeChecked(t *testing.T) {
+	t.Parallel()
+	c := setup(t).dial(t, socketSubprotocol, nil)
+	c.send(`{"type":"connection_init","payload":{"authorization":"Bearer %s"}}`, tokenNoProvider)
+	c.closed(closeTryLater)
+}
+
 func TestSocketCloseCodes(t *testing.T) {
 	t.Parallel()
 	w := setup(t, func(c *Config) { c.Limits.InitTime = time.Hour })
