@@ -306,6 +306,18 @@ func TestWhatIsAwayIsUnavailable(t *testing.T) {
 	}
 }
 
+// Strangers have no points, so none of them can use up the points of all.
+func TestUpgradesOfStrangersAreChargedToNobody(t *testing.T) {
+	t.Parallel()
+	w := setup(t, func(c *Config) { c.Limits.PointsAtMost, c.Limits.PointsPerSecond = 100, 1 })
+	for range 5 {
+		resp, body := w.call(t, "GET", "/graphql?x="+strings.Repeat("x", 10<<10), "", "Authorization", "", "Upgrade", "websocket", "Connection", "Upgrade")
+		if resp.StatusCode != 400 && resp.StatusCode != 426 {
+			t.Errorf("%d %s", resp.StatusCode, body)
+		}
+	}
+}
+
 // A WebSocket is let through to its first message, but a header that asks for one opens nothing else.
 func TestUpgradeHeaderIsNoWayAroundTheCredential(t *testing.T) {
 	t.Parallel()

@@ -230,9 +230,14 @@ func (s *Server) readBody(next http.Handler) http.Handler {
 	})
 }
 
-// chargeBody takes the points for reading a GraphQL request's JSON, in its body or in its query string.
+// chargeBody takes the points for reading a GraphQL request's JSON, in its body or in its query string. An upgrade has none that is read, and no
+// caller yet.
 func (s *Server) chargeBody(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if isUpgrade(r) {
+			next.ServeHTTP(w, r)
+			return
+		}
 		if err := s.quota.chargeBody(r.Context(), int(r.ContentLength)+len(r.URL.RawQuery)); err != nil {
 			s.metrics.limit(ruleOf(err))
 			s.refuse(w, r, err)
