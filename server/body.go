@@ -13,16 +13,21 @@ import (
 func parseParams(body []byte) (*graphql.RawParams, error) {
 	v, err := strictjson.Parse(body)
 	if err != nil {
-		return nil, problem.New(problem.InvalidInput, "The request body cannot be read: %s.", err)
+		return nil, unreadable(err.Error())
 	}
 	if _, batch := v.([]any); batch {
-		return nil, problem.New(problem.InvalidInput, "The request body must be one object; batches are not supported.")
+		return nil, unreadable("it must be one object; batches are not supported")
 	}
 	object, ok := v.(map[string]any)
 	if !ok {
-		return nil, problem.New(problem.InvalidInput, "The request body must be a JSON object.")
+		return nil, unreadable("it must be a JSON object")
 	}
 	return paramsFrom(object)
+}
+
+func unreadable(why string) error {
+	return problem.New(problem.InvalidInput, "The request body cannot be read: %s.", why).
+		With("issues", []problem.Issue{{Path: "", Message: why}})
 }
 
 func paramsFrom(object map[string]any) (*graphql.RawParams, error) {

@@ -318,6 +318,17 @@ func TestUpgradesOfStrangersAreChargedToNobody(t *testing.T) {
 	}
 }
 
+func TestBodiesThatCannotBeReadSayWhy(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	for _, body := range []string{`{`, `[]`, `7`, `{"query":"a","query":"b"}`, `{"query":"\u0000"}`, "{\"query\":\"\xff\"}", `{"query":` + strings.Repeat("[", 40)} {
+		_, got := w.call(t, "POST", "/graphql", body)
+		if !strings.Contains(got, `"code":"INVALID_INPUT"`) || !strings.Contains(got, `"issues":[{"path":`) {
+			t.Errorf("%s: %s", body, got)
+		}
+	}
+}
+
 // A WebSocket is let through to its first message, but a header that asks for one opens nothing else.
 func TestUpgradeHeaderIsNoWayAroundTheCredential(t *testing.T) {
 	t.Parallel()
