@@ -122,6 +122,18 @@ func (d *Decider) holding(ctx context.Context, n Needs, fn func(ctx context.Cont
 	if lack != nil {
 		return d.deny(ctx, actor, lack.permission, lack.object) // now that the connection of the transaction is free
 	}
+	if postgres.OutOfScope(err) { // the right was lost before the transaction began, so that it did not come to its decision
+		return d.errorFor(ctx, n, err)
+	}
+	return err
+}
+
+func (d *Decider) errorFor(ctx context.Context, n Needs, err error) error {
+	for _, need := range n {
+		if denied := d.Check(ctx, need.permission, need.object); denied != nil {
+			return denied
+		}
+	}
 	return err
 }
 

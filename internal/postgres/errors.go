@@ -36,7 +36,7 @@ func Translate(err error) error {
 
 func unavailable(err error) bool {
 	if e, ok := errors.AsType[*pgconn.PgError](err); ok {
-		return endsConnection(e) || e.Code == "53300" || e.Code == "55P03" || retryable(e) || outOfScope(e)
+		return endsConnection(e) || e.Code == "53300" || e.Code == "55P03" || retryable(e) || OutOfScope(e)
 	}
 	if isConnectError(err) {
 		return true
@@ -76,10 +76,11 @@ func outdated(err error) bool {
 	return ok && e.Code == "0A000" && e.Routine == "RevalidateCachedQuery"
 }
 
-// outOfScope reports whether a row was written that its writer may not see. A decision came before, so the right was lost in
+// OutOfScope reports whether a row was written that its writer may not see. A decision came before, so the right was lost in
 // between: another try is decided anew.
-func outOfScope(e *pgconn.PgError) bool {
-	return e.Code == "42501" && e.Routine == "ExecWithCheckOptions"
+func OutOfScope(err error) bool {
+	e, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && e.Code == "42501" && e.Routine == "ExecWithCheckOptions"
 }
 
 // retryable reports whether the same transaction may well pass when it is run again.
