@@ -125,6 +125,8 @@ func (v *Vendor) classOf(e *exchange, code string, err error) provider.Class {
 		return e.refused()
 	case e.changes && e.sent:
 		return provider.UnknownOutcome
+	case e.changes && e.status == 0:
+		return provider.Unavailable // it did not go out, also where the time for that was up
 	case errors.Is(err, errPanic), e.status != 0 && e.broken == nil, errors.Is(e.broken, guard.ErrTooLarge):
 		return provider.InvalidResponse
 	}

@@ -180,7 +180,8 @@ func TestWhatWasNotSentHadNoEffect(t *testing.T) {
 	b := setup(t, vendor.Options{}, answer(200, `{}`))
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	judge(t, "ended", b.Change(ended, b.ask(http.MethodPost)), provider.Timeout)
+	judge(t, "ended", b.Change(ended, b.ask(http.MethodPost)), provider.Unavailable)
+	judge(t, "ended read", b.Read(ended, b.ask(http.MethodGet)), provider.Timeout)
 	elsewhere := vendor.New(vendor.Options{Name: "The vendor", Origins: []string{b.url}}) // a private network that nobody allowed
 	defer elsewhere.Close()
 	err := elsewhere.Change(t.Context(), func(ctx context.Context) error {
