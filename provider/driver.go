@@ -98,7 +98,8 @@ type Orderer interface {
 	// manifest's ListLag says how long that may mean nothing).
 	FindClaim(ctx context.Context, operationID string) (*Claim, error)
 	// Order makes exactly one paid call, which carries the operation id in the way of the claim mode. After a time-out, a reset or
-	// an answer that cannot be read it gives UnknownOutcome: what was ordered must then be looked for, never ordered again.
+	// an answer that cannot be read it gives UnknownOutcome: what was ordered must then be looked for, never ordered again. Errors of what
+	// goes before that call are NotSent.
 	Order(ctx context.Context, order Order) (*Claim, error)
 	// Release gives the operation's machine back, and is idempotent: a machine that is gone is released. It refuses to touch a machine
 	// that does not carry the operation id.

@@ -103,6 +103,23 @@ func ClassOf(err error) Class {
 	return Unavailable
 }
 
+// NotSent is the error of what goes before a call that changes something, say a look for the id of an offer: that call was not made, whatever has
+// failed. So what would leave room for doubt becomes Unavailable, and what says more stays as it is.
+func NotSent(err error) error {
+	e, ok := errors.AsType[*Error](err)
+	switch {
+	case err == nil:
+		return nil
+	case !ok:
+		return Errorf(Unavailable, "What is needed before the request could not be had.").Because(err)
+	case e.Class != Timeout && e.Class != InvalidResponse && e.Class != UnknownOutcome:
+		return err
+	}
+	c := *e
+	c.Class = Unavailable
+	return &c
+}
+
 // Retryable reports whether the same call may succeed later without anybody changing anything.
 func (c Class) Retryable() bool {
 	switch c {

@@ -82,6 +82,7 @@ func TestConformance(t *testing.T) {
 		AnswerLost:      rig.With(onOrder(providertest.AnswerLost)),
 		HalfAnswer:      rig.With(onOrder(providertest.HalfAnswer)),
 		OrderFails:      rig.With(onOrder(providertest.Reply(500, refusal("InternalError")))),
+		Spoilt:          rig.Spoilt(isOrder, options{}),
 		OutOfStock:      rig.Changed(func(f *fake) { f.soldOut = true }),
 		OutOfStockLater: rig.Changed(func(f *fake) { f.soldOutLater = true }),
 		OfferGone:       rig.Changed(func(f *fake) { f.elsewhere["c4.large"] = true }),

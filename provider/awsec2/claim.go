@@ -108,11 +108,11 @@ func isNew(i *types.Instance) bool {
 func (c *client) Order(ctx context.Context, order provider.Order) (*provider.Claim, error) {
 	instanceType, image, err := c.resolve(ctx, order.OfferID)
 	if err != nil {
-		return nil, err
+		return nil, provider.NotSent(err)
 	}
 	userData, err := c.UserData(ctx, order.OperationID)
 	if err != nil {
-		return nil, err
+		return nil, provider.NotSent(err)
 	}
 	var made *ec2.RunInstancesOutput
 	err = c.change(ctx, func(ctx context.Context, sdk *ec2.Client) error {

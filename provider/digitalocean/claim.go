@@ -104,11 +104,11 @@ func publicAddress(d *godo.Droplet) string {
 func (c *client) Order(ctx context.Context, order provider.Order) (*provider.Claim, error) {
 	size, region, err := c.resolve(ctx, order.OfferID)
 	if err != nil {
-		return nil, err
+		return nil, provider.NotSent(err)
 	}
 	userData, err := c.UserData(ctx, order.OperationID)
 	if err != nil {
-		return nil, err
+		return nil, provider.NotSent(err)
 	}
 	request := &godo.DropletCreateRequest{
 		Name: order.OperationID, Region: region, Size: size, Image: godo.DropletCreateImage{Slug: c.imageOf(size)},

@@ -55,6 +55,9 @@ func refusedOrder(status int, message string) providertest.Situation {
 	return rig.With(onOrder(providertest.Reply(status, refusal("unprocessable_entity", message))))
 }
 
+// oddOffer has a name that does not do for an id, so that it is looked for.
+var oddOffer = options{OfferID: provider.OfferID("s/9 (beta)", "fra1"), Change: func(f *fake) { f.sizes = append(f.sizes, size("s/9 (beta)", 9, "fra1"), size("s:9", 9, "fra1")) }}
+
 func TestConformance(t *testing.T) {
 	t.Parallel()
 	hosts := netns.Hosts(t, 2)
@@ -77,11 +80,12 @@ func TestConformance(t *testing.T) {
 		ExtraFields:   rig.With(providertest.Always(providertest.ExtraFields)),
 		MissingPrice:  rig.Changed(func(f *fake) { f.sizes[0]["price_hourly"], f.sizes[0]["price_monthly"] = 0, 0 }),
 		UnknownGPU:    rig.Changed(func(f *fake) { f.sizes[9]["gpu_info"].(object)["model"] = "acme_frobnicator_9" }),
-		OddIDs:        rig.Arranged(options{OfferID: provider.OfferID("s/9 (beta)", "fra1"), Change: func(f *fake) { f.sizes = append(f.sizes, size("s/9 (beta)", 9, "fra1"), size("s:9", 9, "fra1")) }}),
+		OddIDs:        rig.Arranged(oddOffer),
 
 		AnswerLost:      rig.With(onOrder(providertest.AnswerLost)),
 		HalfAnswer:      rig.With(onOrder(providertest.HalfAnswer)),
 		OrderFails:      rig.With(onOrder(providertest.Reply(500, refusal("server_error", "Unexpected server-side error")))),
+		Spoilt:          rig.Spoilt(isOrder, oddOffer),
 		OutOfStock:      rig.Changed(func(f *fake) { f.sizes[1]["regions"] = []string{"nyc1"} }),
 		OutOfStockLater: providertest.None("DigitalOcean finds a place for a droplet before it answers."),
 		OfferGone:       rig.Changed(func(f *fake) { f.sizes = f.sizes[2:] }),

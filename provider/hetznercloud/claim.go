@@ -68,7 +68,7 @@ func claimOf(s *hcloud.Server) *provider.Claim {
 func (c *client) Order(ctx context.Context, order provider.Order) (*provider.Claim, error) {
 	serverType, location, err := c.resolve(ctx, order.OfferID)
 	if err != nil {
-		return nil, err
+		return nil, provider.NotSent(err)
 	}
 	options := hcloud.ServerCreateOpts{
 		Name: order.OperationID, ServerType: &hcloud.ServerType{Name: serverType}, Location: &hcloud.Location{Name: location},

@@ -50,6 +50,9 @@ func odd(f *fake) {
 	f.types = append(f.types, serverType(98, "cpx:98", "x86", 4))
 }
 
+// oddOffer has a name that does not do for an id, so that it is looked for.
+var oddOffer = options{OfferID: provider.OfferID("cpx/99 (beta)", "fsn1"), Change: odd}
+
 func TestConformance(t *testing.T) {
 	t.Parallel()
 	providertest.Run(t, providertest.Config{
@@ -64,11 +67,12 @@ func TestConformance(t *testing.T) {
 		ExtraFields:   rig.With(providertest.Always(providertest.ExtraFields)),
 		MissingPrice:  rig.Changed(func(f *fake) { f.types[0]["prices"] = []object{} }),
 		UnknownGPU:    providertest.None("Hetzner Cloud has no GPUs."),
-		OddIDs:        rig.Arranged(options{OfferID: provider.OfferID("cpx/99 (beta)", "fsn1"), Change: odd}),
+		OddIDs:        rig.Arranged(oddOffer),
 
 		AnswerLost:      rig.With(onOrder(providertest.AnswerLost)),
 		HalfAnswer:      rig.With(onOrder(providertest.HalfAnswer)),
 		OrderFails:      rig.With(onOrder(providertest.Reply(500, refusal("server_error")))),
+		Spoilt:          rig.Spoilt(isOrder, oddOffer),
 		OutOfStock:      rig.With(onOrder(providertest.Reply(412, refusal("resource_unavailable")))),
 		OutOfStockLater: providertest.None("Hetzner Cloud finds a place for a server before it answers."),
 		OfferGone:       rig.Changed(func(f *fake) { f.types = f.types[2:] }),

@@ -164,15 +164,15 @@ func (c *client) claimOf(ctx context.Context, operationID string, t transaction)
 func (c *client) Order(ctx context.Context, order provider.Order) (*provider.Claim, error) {
 	p, err := c.resolve(ctx, order.OfferID)
 	if err != nil {
-		return nil, err
+		return nil, provider.NotSent(err)
 	}
 	login, err := c.keepLogin(ctx)
 	if err != nil {
-		return nil, err
+		return nil, provider.NotSent(err)
 	}
 	line, mark := ssh.Mark(order.OperationID)
 	if err := c.keepKey(ctx, order.OperationID, line); err != nil {
-		return nil, err
+		return nil, provider.NotSent(err)
 	}
 	form := url.Values{"product_id": {string(p.product.ID)}, "authorized_key[]": {mark, login}}
 	path := marketPath

@@ -99,6 +99,11 @@ func onOrder(do providertest.Do) providertest.Fault { return providertest.On(isO
 
 const noPages = "Robot's lists have no pages."
 
+// oddOffer has a name that does not do for an id, so that it is looked for.
+var oddOffer = options{OfferID: provider.OfferID("EX/9 (beta)", "HEL1"), Change: func(f *fake) {
+	f.products = append(f.products, product("EX/9 (beta)"), product("EX:9"))
+}}
+
 func TestConformance(t *testing.T) {
 	t.Parallel()
 	hosts := netns.Hosts(t, 2)
@@ -126,13 +131,12 @@ func TestConformance(t *testing.T) {
 		UnknownGPU: rig.Changed(func(f *fake) {
 			f.products[4]["product"].(object)["description"] = []string{"2x GPU - Frobnicator 9 (like GTX)"}
 		}),
-		OddIDs: rig.Arranged(options{OfferID: provider.OfferID("EX/9 (beta)", "HEL1"), Change: func(f *fake) {
-			f.products = append(f.products, product("EX/9 (beta)"), product("EX:9"))
-		}}),
+		OddIDs: rig.Arranged(oddOffer),
 
 		AnswerLost:      rig.With(onOrder(providertest.AnswerLost)),
 		HalfAnswer:      rig.With(onOrder(providertest.HalfAnswer)),
 		OrderFails:      rig.With(onOrder(providertest.Reply(500, refusal(500, "INTERNAL_ERROR")))),
+		Spoilt:          rig.Spoilt(isOrder, oddOffer),
 		OutOfStock:      rig.Arranged(options{OfferID: marketOffer}, onOrder(providertest.Reply(400, refusal(400, "INVALID_INPUT", "product_id")))), // somebody was faster
 		OutOfStockLater: rig.Changed(func(f *fake) { f.cancelling = true }),
 		OfferGone:       rig.Changed(func(f *fake) { f.products = f.products[1:] }),

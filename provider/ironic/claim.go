@@ -74,7 +74,7 @@ func (c *client) FindClaim(ctx context.Context, operationID string) (*provider.C
 func (c *client) Order(ctx context.Context, order provider.Order) (*provider.Claim, error) {
 	class, err := c.resourceClass(ctx, order.OfferID)
 	if err != nil {
-		return nil, err
+		return nil, provider.NotSent(err)
 	}
 	var a *allocations.Allocation
 	err = c.change(ctx, func(ctx context.Context, sdk *gophercloud.ServiceClient) (err error) {

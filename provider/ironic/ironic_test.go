@@ -46,6 +46,13 @@ func onOrder(do providertest.Do) providertest.Fault { return providertest.On(isO
 
 const locked = "Node is locked by host 127.0.0.1, please retry after the current operation is completed."
 
+// oddOffer has a name that does not do for an id, so that it is looked for.
+var oddOffer = options{OfferID: provider.OfferID("gpu nodes/8", "default"), Change: func(f *fake) {
+	for range 3 {
+		f.add("gpu nodes/8", "available")
+	}
+}}
+
 func TestConformance(t *testing.T) {
 	t.Parallel()
 	providertest.Run(t, providertest.Config{
@@ -67,15 +74,12 @@ func TestConformance(t *testing.T) {
 		UnknownGPU: rig.Changed(func(f *fake) {
 			f.add("metal.new", "available")["properties"] = object{"capabilities": "boot_mode:uefi,gpu_model:Vega Nebula,gpu_count:2"}
 		}),
-		OddIDs: rig.Arranged(options{OfferID: provider.OfferID("gpu nodes/8", "default"), Change: func(f *fake) {
-			for range 3 {
-				f.add("gpu nodes/8", "available")
-			}
-		}}),
+		OddIDs: rig.Arranged(oddOffer),
 
 		AnswerLost:      rig.With(onOrder(providertest.AnswerLost)),
 		HalfAnswer:      rig.With(onOrder(providertest.HalfAnswer)),
 		OrderFails:      rig.With(onOrder(providertest.Reply(500, refusal("database is locked")))),
+		Spoilt:          rig.Spoilt(isOrder, oddOffer),
 		OutOfStock:      providertest.None("Ironic looks for a node after it has answered."),
 		OutOfStockLater: rig.Changed(func(f *fake) { f.lateStock = true }),
 		OfferGone:       rig.Changed(func(f *fake) { f.nodes = f.nodes[len(f.nodes)-2:] }),

@@ -276,7 +276,7 @@ func TestServer(t *testing.T) {
 		providertest.Run(t, providertest.Config{
 			Driver: rig.Driver("http://127.0.0.1:1", 0), Configs: []string{plain, open}, Plain: providertest.Situation{Arrange: account},
 			ThreePages: elsewhere, EmptyLastPage: elsewhere, RepeatedPage: elsewhere, ExtraFields: elsewhere, MissingPrice: elsewhere, UnknownGPU: elsewhere, OddIDs: elsewhere,
-			AnswerLost: elsewhere, OrderFails: elsewhere, HalfAnswer: elsewhere, OutOfStock: elsewhere, OfferGone: elsewhere, Quota: elsewhere, Payment: elsewhere,
+			AnswerLost: elsewhere, OrderFails: elsewhere, HalfAnswer: elsewhere, Spoilt: providertest.SpoiltOrder{Reason: realTests}, OutOfStock: elsewhere, OfferGone: elsewhere, Quota: elsewhere, Payment: elsewhere,
 			OutOfStockLater: providertest.Situation{Arrange: func(t *testing.T) *providertest.Account {
 				t.Helper()
 				a := account(t)

@@ -126,11 +126,11 @@ func (c *client) FindClaim(ctx context.Context, operationID string) (*provider.C
 func (c *client) Order(ctx context.Context, order provider.Order) (*provider.Claim, error) {
 	typeName, region, err := c.resolve(ctx, order.OfferID)
 	if err != nil {
-		return nil, err
+		return nil, provider.NotSent(err)
 	}
 	userData, err := c.UserData(ctx, order.OperationID)
 	if err != nil {
-		return nil, err
+		return nil, provider.NotSent(err)
 	}
 	body := map[string]any{
 		"region_name": region, "instance_type_name": typeName, "ssh_key_names": []string{c.config.SSHKeyName}, "name": order.OperationID,

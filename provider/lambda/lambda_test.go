@@ -55,6 +55,12 @@ func addedFields(w http.ResponseWriter, r *http.Request, fake http.Handler) {
 	providertest.ExtraFields(w, r, fake)
 }
 
+// oddOffer has a name that does not do for an id, so that it is looked for.
+var oddOffer = options{OfferID: provider.OfferID("gpu/9 (beta)", "us-east-1"), Change: func(f *fake) {
+	f.add("gpu/9 (beta)", "L40S (48 GB)", 1, 9, "us-east-1")
+	f.add("gpu:9", "L40S (48 GB)", 1, 9, "us-east-1")
+}}
+
 func TestConformance(t *testing.T) {
 	t.Parallel()
 	hosts := netns.Hosts(t, 2)
@@ -75,14 +81,12 @@ func TestConformance(t *testing.T) {
 		ExtraFields:  rig.With(providertest.Always(addedFields)),
 		MissingPrice: rig.Changed(func(f *fake) { f.typeOf("gpu_8x_a100")["price_cents_per_hour"] = 0 }),
 		UnknownGPU:   rig.Changed(func(f *fake) { f.typeOf("gpu_8x_a100")["gpu_description"] = "Frobnicator 9 (7 GB)" }),
-		OddIDs: rig.Arranged(options{OfferID: provider.OfferID("gpu/9 (beta)", "us-east-1"), Change: func(f *fake) {
-			f.add("gpu/9 (beta)", "L40S (48 GB)", 1, 9, "us-east-1")
-			f.add("gpu:9", "L40S (48 GB)", 1, 9, "us-east-1")
-		}}),
+		OddIDs:       rig.Arranged(oddOffer),
 
 		AnswerLost:      rig.With(onOrder(providertest.AnswerLost)),
 		HalfAnswer:      rig.With(onOrder(providertest.HalfAnswer)),
 		OrderFails:      rig.With(onOrder(providertest.Reply(500, refusal("global/internal-error", "An error occurred.")))),
+		Spoilt:          rig.Spoilt(isOrder, oddOffer),
 		OutOfStock:      rig.Changed(func(f *fake) { f.soldOut = []string{"gpu_1x_h100_sxm5"} }),
 		OutOfStockLater: providertest.None("Lambda finds a place for a machine before it answers."),
 		OfferGone:       rig.Changed(func(f *fake) { delete(f.types, "gpu_1x_h100_sxm5") }),

@@ -61,14 +61,14 @@ func hasFailed(s server) bool {
 func (c *client) Order(ctx context.Context, order provider.Order) (*provider.Claim, error) {
 	slug, at, err := c.resolve(ctx, order.OfferID)
 	if err != nil {
-		return nil, err
+		return nil, provider.NotSent(err)
 	}
 	if at.availability() == model.OutOfStock {
 		return nil, c.vendor.Errorf(provider.OutOfStock)
 	}
 	userData, err := c.keep(ctx, order.OperationID)
 	if err != nil {
-		return nil, err
+		return nil, provider.NotSent(err)
 	}
 	request := document[creation]{creation{"servers", map[string]any{
 		"project": c.config.ProjectID, "plan": slug, "site": at.code, "operating_system": c.config.OperatingSystem, "hostname": order.OperationID,

@@ -52,6 +52,9 @@ func isOrder(r *http.Request) bool {
 
 func onOrder(do providertest.Do) providertest.Fault { return providertest.On(isOrder, do) }
 
+// oddOffer has a name that does not do for an id, so that it is looked for.
+var oddOffer = options{OfferID: provider.OfferID("s/9 (beta)", "SAO"), Change: func(f *fake) { f.plans = append(f.plans, plan("s/9 (beta)", 9), plan("s:9", 9)) }}
+
 func TestConformance(t *testing.T) {
 	t.Parallel()
 	hosts := netns.Hosts(t, 2)
@@ -81,11 +84,12 @@ func TestConformance(t *testing.T) {
 		UnknownGPU: rig.Changed(func(f *fake) {
 			attributes(f.plans[9])["specs"].(object)["gpu"] = object{"count": 2, "type": "Acme Frobnicator 9"}
 		}),
-		OddIDs: rig.Arranged(options{OfferID: provider.OfferID("s/9 (beta)", "SAO"), Change: func(f *fake) { f.plans = append(f.plans, plan("s/9 (beta)", 9), plan("s:9", 9)) }}),
+		OddIDs: rig.Arranged(oddOffer),
 
 		AnswerLost:      rig.With(onOrder(providertest.AnswerLost)),
 		HalfAnswer:      rig.With(onOrder(providertest.HalfAnswer)),
 		OrderFails:      rig.With(onOrder(providertest.Reply(500, refusal(500, "internal_server_error", "Something went wrong")))),
+		Spoilt:          rig.Spoilt(isOrder, oddOffer),
 		OutOfStock:      rig.With(onOrder(providertest.Reply(422, refusal(422, "SERVERS_OUT_OF_STOCK", "No stock availability")))),
 		OutOfStockLater: providertest.None("Latitude.sh takes a server off its stock before it answers."),
 		OfferGone:       rig.Changed(func(f *fake) { f.plans = f.plans[2:] }),

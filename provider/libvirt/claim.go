@@ -57,7 +57,7 @@ func (c *client) Order(ctx context.Context, order provider.Order) (*provider.Cla
 	r, err := c.room(ctx)
 	switch {
 	case err != nil:
-		return nil, err
+		return nil, provider.NotSent(err)
 	case !r.fits(s):
 		return nil, errorf(provider.OutOfStock)
 	}

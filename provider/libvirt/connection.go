@@ -21,9 +21,14 @@ func (c *client) read(ctx context.Context, calls func(*golibvirt.Libvirt) error)
 	return c.connected(ctx, false, calls)
 }
 
-// change connects, and makes calls of which one or more change something.
+// change connects, and makes calls of which one or more change something. A failure to connect is before them.
 func (c *client) change(ctx context.Context, calls func(*golibvirt.Libvirt) error) error {
-	return c.connected(ctx, true, calls)
+	called := false
+	err := c.connected(ctx, true, func(l *golibvirt.Libvirt) error { called = true; return calls(l) })
+	if !called {
+		return provider.NotSent(err)
+	}
+	return err
 }
 
 func (c *client) connected(ctx context.Context, changes bool, calls func(*golibvirt.Libvirt) error) error {

@@ -103,6 +103,10 @@ func TestConformance(t *testing.T) {
 			AnswerLost: with(fault{procedure: domainDefineXML, verdict: answerLost, once: true}),
 			HalfAnswer: with(fault{procedure: domainDefineXML, verdict: halfAnswered, once: true}),
 			OrderFails: with(fault{procedure: domainDefineXML, verdict: dropped, once: true}),
+			Spoilt: providertest.SpoiltOrder{Arrange: func(t *testing.T, spoil providertest.Spoil) *providertest.Account {
+				t.Helper()
+				return account(s.proxy(t, spoilt(spoil)).port(), s.key, 0)
+			}},
 			OutOfStock: offering("huge:default"), OutOfStockLater: none("The driver looks before it orders."), OfferGone: offering("gone:default"),
 			Quota: limits, Payment: limits, RateLimited: limits, RateLimitedFor: limits,
 			Locked: with(fault{procedure: domainDefineXML, verdict: refused, code: uint32(golibvirt.ErrResourceBusy), once: true}),
@@ -125,6 +129,14 @@ func TestConformance(t *testing.T) {
 	t.Run("nonsense", func(t *testing.T) { s.testNonsense(t) })
 	t.Run("mutants", func(t *testing.T) { s.testMutants(t, machine) })
 	t.Run("golden offer", func(t *testing.T) { testOffer(t, account(s.port, s.key, 0).Client) })
+}
+
+var mishaps = map[providertest.Mishap]verdict{
+	providertest.NoAnswer: hangs, providertest.LostAnswer: answerLost, providertest.HalfOfIt: halfAnswered, providertest.Garbage: garbled,
+}
+
+func spoilt(s providertest.Spoil) fault {
+	return fault{verdict: mishaps[s.By], after: s.Nth, once: true, met: func(procedure uint32) { s.Met(procedure == domainDefineXML) }}
 }
 
 // testNonsense: an answer of no length, or one too many, ends the call and nothing else.

@@ -31,7 +31,9 @@ type fault struct {
 	procedure uint32
 	verdict   verdict
 	code      uint32 // of a refusal
+	after     int    // calls that pass
 	once      bool
+	met       func(procedure uint32) // is told of each call that is spoilt; nil is not
 }
 
 // The numbers of two procedures, as libvirt's protocol has them.
@@ -85,7 +87,14 @@ func (p *proxy) judge(procedure uint32) (verdict, uint32) {
 	if p.fault.verdict == passes || p.fault.procedure != 0 && p.fault.procedure != procedure {
 		return passes, 0
 	}
+	if p.fault.after > 0 {
+		p.fault.after--
+		return passes, 0
+	}
 	f := p.fault
+	if f.met != nil {
+		f.met(procedure)
+	}
 	if f.once {
 		p.fault = fault{}
 	}

@@ -50,7 +50,7 @@ func (c *client) FindClaim(ctx context.Context, operationID string) (*provider.C
 func (c *client) Order(ctx context.Context, order provider.Order) (*provider.Claim, error) {
 	linodeType, region, err := c.resolve(ctx, order.OfferID)
 	if err != nil {
-		return nil, err
+		return nil, provider.NotSent(err)
 	}
 	var created instance
 	err = c.change(ctx, http.MethodPost, "/linode/instances", map[string]any{

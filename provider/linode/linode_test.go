@@ -45,6 +45,11 @@ func isChange(r *http.Request) bool { return r.Method != http.MethodGet }
 
 func onOrder(do providertest.Do) providertest.Fault { return providertest.On(isOrder, do) }
 
+// oddOffer has a name that does not do for an id, so that it is looked for.
+var oddOffer = options{OfferID: provider.OfferID("g9/9 (beta)", "us-east"), Change: func(f *fake) {
+	f.types = append(f.types, linodeType("g9/9 (beta)", "standard", 9), linodeType("g9:9", "standard", 9))
+}}
+
 func TestConformance(t *testing.T) {
 	t.Parallel()
 	providertest.Run(t, providertest.Config{
@@ -61,13 +66,12 @@ func TestConformance(t *testing.T) {
 		UnknownGPU: rig.Changed(func(f *fake) {
 			f.types[9]["label"], f.types[9]["id"] = "Dedicated 64GB + Frobnicator9 GPU x2", "g9-gpu-frobnicator"
 		}),
-		OddIDs: rig.Arranged(options{OfferID: provider.OfferID("g9/9 (beta)", "us-east"), Change: func(f *fake) {
-			f.types = append(f.types, linodeType("g9/9 (beta)", "standard", 9), linodeType("g9:9", "standard", 9))
-		}}),
+		OddIDs: rig.Arranged(oddOffer),
 
 		AnswerLost: rig.With(onOrder(providertest.AnswerLost)),
 		HalfAnswer: rig.With(onOrder(providertest.HalfAnswer)),
 		OrderFails: rig.With(onOrder(providertest.Reply(500, `{"errors":[]}`))),
+		Spoilt:     rig.Spoilt(isOrder, oddOffer),
 		OutOfStock: rig.Changed(func(f *fake) {
 			f.stocks = append(f.stocks, object{"region": "us-east", "plan": "g6-standard-2", "available": false})
 		}),

@@ -78,7 +78,7 @@ func (c *client) whyNotMade(s server) *provider.Error {
 func (c *client) Order(ctx context.Context, order provider.Order) (*provider.Claim, error) {
 	flavorID, err := c.resolve(ctx, order.OfferID)
 	if err != nil {
-		return nil, err
+		return nil, provider.NotSent(err)
 	}
 	wanted := map[string]any{
 		"name": order.OperationID, "flavorRef": flavorID, "imageRef": c.config.ImageID, "networks": c.networks(),

@@ -48,6 +48,11 @@ func onOrder(do providertest.Do) providertest.Fault { return providertest.On(isO
 
 func onNova(do providertest.Do) providertest.Fault { return providertest.On(isNova, do) }
 
+// oddOffer has a name that does not do for an id, so that it is looked for.
+var oddOffer = options{OfferID: provider.OfferID("8 cores/16 (new)", "RegionOne"), Change: func(f *fake) {
+	f.flavors = append(f.flavors, flavor("8 cores/16 (new)", 8, nil), flavor("a:b", 1, nil))
+}}
+
 func TestConformance(t *testing.T) {
 	t.Parallel()
 	providertest.Run(t, providertest.Config{
@@ -67,13 +72,12 @@ func TestConformance(t *testing.T) {
 		UnknownGPU: rig.Changed(func(f *fake) {
 			f.flavors = append(f.flavors, flavor("new", 4, object{"pci_passthrough:alias": "gpu-frobnicator9:2"}))
 		}),
-		OddIDs: rig.Arranged(options{OfferID: provider.OfferID("8 cores/16 (new)", "RegionOne"), Change: func(f *fake) {
-			f.flavors = append(f.flavors, flavor("8 cores/16 (new)", 8, nil), flavor("a:b", 1, nil))
-		}}),
+		OddIDs: rig.Arranged(oddOffer),
 
 		AnswerLost:      rig.With(onOrder(providertest.AnswerLost)),
 		HalfAnswer:      rig.With(onOrder(providertest.HalfAnswer)),
 		OrderFails:      rig.With(onOrder(providertest.Reply(500, refusal(500, "Unexpected API Error.")))),
+		Spoilt:          rig.Spoilt(isOrder, oddOffer),
 		OutOfStock:      providertest.None("Nova looks for a host after it has answered."),
 		OutOfStockLater: rig.Changed(func(f *fake) { f.lateStock = true }),
 		OfferGone:       rig.Changed(func(f *fake) { f.flavors = f.flavors[2:] }),

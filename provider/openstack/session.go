@@ -119,7 +119,7 @@ func (c *client) get(ctx context.Context, path string, out any) error {
 func (c *client) change(ctx context.Context, call func(context.Context, *gophercloud.ServiceClient) error) error {
 	s, err := c.login(ctx)
 	if err != nil {
-		return err
+		return provider.NotSent(err)
 	}
 	return s.nova.Change(ctx, func(ctx context.Context) error { return call(ctx, s.sdk) })
 }

@@ -36,6 +36,8 @@ type Config struct {
 	// AnswerLost: the next order takes effect and its answer is lost. OrderFails: the next order has no effect, and its answer does
 	// not say so. HalfAnswer: the next order takes effect and half of its answer comes.
 	AnswerLost, OrderFails, HalfAnswer Situation
+	// Spoilt: one of the requests of the next order is spoilt, before its paid call or at it.
+	Spoilt SpoiltOrder
 	// OutOfStock: Account.OfferID has just run out. OutOfStockLater: the provider takes the order, and finds that out then. OfferGone: it is not sold any more. Quota, Payment: the account may not buy more.
 	OutOfStock, OutOfStockLater, OfferGone, Quota, Payment Situation
 	// Locked: something else is done with the machine, so the next call that changes it is refused.
@@ -101,6 +103,7 @@ func Run(t *testing.T, c Config) {
 	run(t, "answer lost", c.AnswerLost, testUnknownOutcome(1))
 	run(t, "half answer", c.HalfAnswer, testUnknownOutcome(1))
 	run(t, "order fails", c.OrderFails, testUnknownOutcome(0))
+	t.Run("spoilt order", func(t *testing.T) { testSpoiltOrders(t, c.Spoilt) })
 
 	run(t, "out of stock", c.OutOfStock, testRefusedOrder(provider.OutOfStock))
 	run(t, "out of stock later", c.OutOfStockLater, testRefusedOrder(provider.OutOfStock))

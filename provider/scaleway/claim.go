@@ -104,18 +104,18 @@ func (c *client) Order(ctx context.Context, order provider.Order) (*provider.Cla
 	}
 	offer, err := c.resolve(ctx, order.OfferID)
 	if err != nil {
-		return nil, err
+		return nil, provider.NotSent(err)
 	}
 	if availabilityIsNone(offer) {
 		return nil, c.vendor.Errorf(provider.OutOfStock)
 	}
 	system, err := c.system(ctx, offer)
 	if err != nil {
-		return nil, err
+		return nil, provider.NotSent(err)
 	}
 	userData, err := c.UserData(ctx, order.OperationID)
 	if err != nil {
-		return nil, err
+		return nil, provider.NotSent(err)
 	}
 	request := &baremetal.CreateServerRequest{
 		Zone: offer.Zone, OfferID: offer.ID, ProjectID: &c.config.ProjectID, Name: order.OperationID, Tags: []string{operationTag + order.OperationID},

@@ -42,14 +42,14 @@ func (v *virtual) claims(ctx context.Context) ([]provider.OwnedMachine, error) {
 func (v *virtual) order(ctx context.Context, order provider.Order) (*provider.Claim, error) {
 	k, err := v.resolve(ctx, order.OfferID)
 	if err != nil || k == nil {
-		return nil, err
+		return nil, provider.NotSent(err)
 	}
 	if k.stock == instance.ServerTypesAvailabilityShortage {
 		return nil, v.vendor.Errorf(provider.OutOfStock)
 	}
 	image, err := v.image(ctx, *k)
 	if err != nil {
-		return nil, err
+		return nil, provider.NotSent(err)
 	}
 	request := &instance.CreateServerRequest{
 		Zone: k.zone, Name: order.OperationID, CommercialType: k.name, Image: &image, Project: &v.config.ProjectID, Tags: []string{operationTag + order.OperationID},

@@ -62,6 +62,11 @@ func extended(document any) any {
 	return answer
 }
 
+// oddInstance has a name that does not do for an id, so that it is looked for.
+var oddInstance = virtualOptions{OfferID: provider.OfferID("X/9 (beta)", "fr-par-1"), Change: func(c *cloud) {
+	c.types[0]["arch"], c.types[0]["name"], c.stock["X/9 (beta)"] = "x86_64", "X/9 (beta)", "available"
+}}
+
 func TestConformanceOfInstances(t *testing.T) {
 	t.Parallel()
 	host := netns.Hosts(t, 1)[0]
@@ -82,13 +87,12 @@ func TestConformanceOfInstances(t *testing.T) {
 		UnknownGPU: virtualRig.Changed(func(c *cloud) {
 			c.types[0]["gpu"], c.types[0]["gpu_info"] = 2, object{"gpu_manufacturer": "Acme", "gpu_name": "Frobnicator 9", "gpu_memory": 9_000_000_000}
 		}),
-		OddIDs: virtualRig.Arranged(virtualOptions{OfferID: provider.OfferID("X/9 (beta)", "fr-par-1"), Change: func(c *cloud) {
-			c.types[0]["arch"], c.types[0]["name"], c.stock["X/9 (beta)"] = "x86_64", "X/9 (beta)", "available"
-		}}),
+		OddIDs: virtualRig.Arranged(oddInstance),
 
 		AnswerLost:      virtualRig.With(onInstanceOrder(providertest.AnswerLost)),
 		HalfAnswer:      virtualRig.With(onInstanceOrder(providertest.HalfAnswer)),
 		OrderFails:      virtualRig.With(onInstanceOrder(providertest.Reply(500, refusal("internal_error", "internal error")))),
+		Spoilt:          virtualRig.Spoilt(isInstanceOrder, oddInstance),
 		OutOfStock:      virtualRig.Changed(func(c *cloud) { c.stock["DEV1-S"] = "shortage" }),
 		OutOfStockLater: virtualRig.Changed(func(c *cloud) { c.soldOut = true }),
 		OfferGone: virtualRig.Changed(func(c *cloud) {

@@ -50,6 +50,11 @@ func isOrder(r *http.Request) bool {
 
 func onOrder(do providertest.Do) providertest.Fault { return providertest.On(isOrder, do) }
 
+// oddOffer has a name that does not do for an id, so that it is looked for.
+var oddOffer = options{OfferID: provider.OfferID("EM/9 (beta)", "fr-par-1"), Change: func(f *fake) {
+	f.offers = append(f.offers, offer("EM/9 (beta)", 9, "fr-par-1"), offer("EM:9", 9, "fr-par-1"))
+}}
+
 func TestConformance(t *testing.T) {
 	t.Parallel()
 	hosts := netns.Hosts(t, 2)
@@ -76,13 +81,12 @@ func TestConformance(t *testing.T) {
 		ExtraFields:   rig.With(providertest.Always(providertest.ExtraFields)),
 		MissingPrice:  rig.Changed(func(f *fake) { f.offers[0]["price_per_hour"] = nil }),
 		UnknownGPU:    rig.Changed(func(f *fake) { f.offers[9]["gpus"] = []object{{"name": "Acme Frobnicator 9", "vram": 9000000000}} }),
-		OddIDs: rig.Arranged(options{OfferID: provider.OfferID("EM/9 (beta)", "fr-par-1"), Change: func(f *fake) {
-			f.offers = append(f.offers, offer("EM/9 (beta)", 9, "fr-par-1"), offer("EM:9", 9, "fr-par-1"))
-		}}),
+		OddIDs:        rig.Arranged(oddOffer),
 
 		AnswerLost:      rig.With(onOrder(providertest.AnswerLost)),
 		HalfAnswer:      rig.With(onOrder(providertest.HalfAnswer)),
 		OrderFails:      rig.With(onOrder(providertest.Reply(500, refusal("internal_error", "internal error")))),
+		Spoilt:          rig.Spoilt(isOrder, oddOffer),
 		OutOfStock:      rig.Changed(func(f *fake) { f.offers[1]["stock"] = "empty" }),
 		OutOfStockLater: rig.Changed(func(f *fake) { f.late = true }),
 		OfferGone:       rig.Changed(func(f *fake) { f.offers = f.offers[2:] }),

@@ -34,10 +34,11 @@ const secret = "canary-2f6e0b"
 // bundle is a cloud of a test's own, and an account on it.
 type bundle struct {
 	*providertest.Account
-	t     *testing.T
-	cloud *cloud.Cloud
-	dir   string
-	url   string
+	t      *testing.T
+	cloud  *cloud.Cloud
+	faults *providertest.Faults // of the wire; those of the cloud are fault's
+	dir    string
+	url    string
 }
 
 // setup starts a cloud. The timeout is the driver's.
@@ -59,14 +60,15 @@ func setupWay(t *testing.T, mode model.ClaimMode, timeout time.Duration, change 
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := httptest.NewServer(c.Handler())
+	faults := providertest.NewFaults(c.Handler())
+	server := httptest.NewServer(faults)
 	t.Cleanup(func() {
 		if err := c.Close(); err != nil {
 			t.Errorf("closing the cloud: %v", err)
 		}
 		server.Close()
 	})
-	b := &bundle{t: t, cloud: c, dir: options.Dir, url: server.URL}
+	b := &bundle{t: t, cloud: c, faults: faults, dir: options.Dir, url: server.URL}
 	b.Account = &providertest.Account{
 		Client: openClient(t, sim.New(sim.Options{Endpoint: server.URL, Timeout: timeout, ClaimMode: mode}), `{"apiToken":"secret://sim"}`),
 		Secret: secret, OfferID: "vps-small:fra1", Sold: b.sold, Payload: payload,
@@ -217,6 +219,12 @@ func testConformance(t *testing.T, mode model.ClaimMode) {
 		AnswerLost: in.with(onOrder(cloud.FaultResetAfter)),
 		HalfAnswer: in.with(onOrder(cloud.FaultHalfJSON)),
 		OrderFails: in.with(onOrder(cloud.Fault500Before)),
+		Spoilt: providertest.SpoiltOrder{Arrange: func(t *testing.T, s providertest.Spoil) *providertest.Account {
+			t.Helper()
+			b := setupWay(t, mode, 0, nil)
+			b.faults.SpoiltBy(s, func(r *http.Request) bool { return r.Method == http.MethodPost })
+			return b.Account
+		}},
 		OutOfStock: in.with(onOrder(cloud.FaultOutOfStock)),
 		OfferGone:  in.with(onOrder(cloud.FaultOfferGone)),
 

@@ -73,7 +73,7 @@ func TestConformance(t *testing.T) {
 			a.machines[1]["hardware"] = map[string]any{"gpu": map[string]any{"model": "Frobnicator 9"}}
 		}),
 		OddIDs:     never("the config's schema lets no odd id in"),
-		AnswerLost: never(noAPI), OrderFails: never(noAPI), HalfAnswer: never(noAPI),
+		AnswerLost: never(noAPI), OrderFails: never(noAPI), HalfAnswer: never(noAPI), Spoilt: providertest.SpoiltOrder{Reason: noAPI},
 		OutOfStock: on(hosts[0], func(a *account, _ *providertest.Account) {
 			for _, id := range []string{"stock-a", "stock-b", "stock-c", "stock-d"} {
 				a.inventory.claims["other-"+id] = id

@@ -167,11 +167,11 @@ func addressesOf(m *machine) []string {
 func (c *client) Order(ctx context.Context, order provider.Order) (*provider.Claim, error) {
 	planID, region, err := c.resolve(ctx, order.OfferID)
 	if err != nil {
-		return nil, err
+		return nil, provider.NotSent(err)
 	}
 	userData, err := c.UserData(ctx, order.OperationID)
 	if err != nil {
-		return nil, err
+		return nil, provider.NotSent(err)
 	}
 	body := map[string]any{
 		"region": region, "plan": planID, "os_id": c.config.OSID, "label": order.OperationID, "hostname": order.OperationID, "tags": []string{order.OperationID},

@@ -44,6 +44,9 @@ func isOrder(r *http.Request) bool { return r.Method == http.MethodPost }
 
 func onOrder(do providertest.Do) providertest.Fault { return providertest.On(isOrder, do) }
 
+// oddOffer has a name that does not do for an id, so that it is looked for.
+var oddOffer = options{OfferID: provider.OfferID("vc9/9 (beta)", "ewr"), Change: func(f *fake) { f.plans = append(f.plans, plan("vc9/9 (beta)", 9), plan("vc9:9", 9)) }}
+
 func TestConformance(t *testing.T) {
 	t.Parallel()
 	hosts := netns.Hosts(t, 2)
@@ -66,11 +69,12 @@ func TestConformance(t *testing.T) {
 		ExtraFields:   rig.With(providertest.Always(providertest.ExtraFields)),
 		MissingPrice:  rig.Changed(func(f *fake) { delete(f.plans[0], "monthly_cost") }),
 		UnknownGPU:    rig.Changed(func(f *fake) { f.plans[0]["gpu_type"], f.plans[0]["gpu_vram_gb"] = "ACME_FROBNICATOR_9", 7 }),
-		OddIDs:        rig.Arranged(options{OfferID: provider.OfferID("vc9/9 (beta)", "ewr"), Change: func(f *fake) { f.plans = append(f.plans, plan("vc9/9 (beta)", 9), plan("vc9:9", 9)) }}),
+		OddIDs:        rig.Arranged(oddOffer),
 
 		AnswerLost:      rig.With(onOrder(providertest.AnswerLost)),
 		HalfAnswer:      rig.With(onOrder(providertest.HalfAnswer)),
 		OrderFails:      rig.With(onOrder(providertest.Reply(500, refusal(500, "Server add failed")))),
+		Spoilt:          rig.Spoilt(isOrder, oddOffer),
 		OutOfStock:      rig.Changed(func(f *fake) { f.soldOut = []string{"vc2-2c-2gb"} }),
 		OutOfStockLater: providertest.None("Vultr finds a place for a machine before it answers."),
 		OfferGone: rig.Changed(func(f *fake) {
