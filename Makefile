@@ -207,6 +207,10 @@ torture-revocation: ## Take 1,000 rights and tokens away under 200 streams on tw
 torture-neighbours: ## Have one caller take all it can get on 150 connections, and look at what is left for another: NEIGHBOUR_CALLS=2000
 	go test ./apitest -run '^TestOneCallerLeavesRoom$$' -count 1 -v -timeout 60m -neighbour-calls $(or $(NEIGHBOUR_CALLS),2000)
 
+.PHONY: torture-timing
+torture-timing: ## Tell ids that never were, are another tenant's or were deleted apart by the time that operations take: SAMPLES=2000 SEED=
+	go test ./apitest -run '^TestTimingOfIDs$$' -count 1 -v -timeout 180m -timing-samples $(or $(SAMPLES),2000) -timing-seed $(or $(SEED),0)
+
 .PHONY: nightly
 nightly: nightly-libvirt nightly-openstack ## Try drivers on what is too slow for CI: see docs/nightly.md
 

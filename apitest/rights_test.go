@@ -237,7 +237,8 @@ func newRightsWorld(t *testing.T) *rightsWorld {
 	t.Helper()
 	w := &rightsWorld{tenant: "mine", other: "theirs"}
 	d := newDeployment(t)
-	d.settings["limits"] = map[string]any{"denialsAtMost": 1_000_000}
+	limits, _ := d.settings["limits"].(map[string]any)
+	limits["denialsAtMost"] = 1_000_000
 	w.present, w.foreign, w.deleted, w.absent = newIDs(), newIDs(), newIDs(), newIDs()
 	granted := newIDs()
 	w.granted = granted
@@ -432,22 +433,27 @@ func (w *rightsWorld) wantSame(t *testing.T, c rightsCase, token, tenant string,
 // ask gives the answer, without what is another's in each, and its code.
 func (w *rightsWorld) ask(t *testing.T, c rightsCase, token, tenant, id string) (string, problem.Code) {
 	t.Helper()
+	a := w.send(t, c, token, tenant, id)
+	if c.path != "" {
+		return shape(a), readREST(t, a).Code
+	}
+	return shape(a), readGraphQL(t, a).Code
+}
+
+func (w *rightsWorld) send(t *testing.T, c rightsCase, token, tenant, id string) answer {
+	t.Helper()
 	if c.path != "" {
 		body := strings.NewReplacer("$tenant", tenant, "$id", id).Replace(c.body)
-		a := w.server.send(t, http.MethodPost, restPath+c.path, token, typeJSON, []byte(body))
-		return shape(a), readREST(t, a).Code
+		return w.server.send(t, http.MethodPost, restPath+c.path, token, typeJSON, []byte(body))
 	}
 	body, err := json.Marshal(map[string]any{"query": c.document, "variables": map[string]any{"tenant": tenant, "id": id}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	var a answer
 	if strings.HasPrefix(c.document, "subscription") {
-		a = w.server.firstEvent(t, token, body)
-	} else {
-		a = w.server.send(t, http.MethodPost, graphqlPath, token, typeJSON, body)
+		return w.server.firstEvent(t, token, body)
 	}
-	return shape(a), readGraphQL(t, a).Code
+	return w.server.send(t, http.MethodPost, graphqlPath, token, typeJSON, body)
 }
 
 // shape is all of an answer that could tell two of them apart.
