@@ -16,7 +16,7 @@ import (
 // region    ************************** generated!.gotpl **************************
 
 type ProviderAccountResolver interface {
-	Provider(ctx context.Context, obj *model.ProviderAccount) (*model.Provider, error)
+	Provider(ctx context.Context, objs []*model.ProviderAccount) ([]*model.Provider, error)
 
 	Offers(ctx context.Context, obj *model.ProviderAccount, query *model.OfferQuery) ([]*model.Offer, error)
 	Machines(ctx context.Context, obj *model.ProviderAccount) ([]*model.Machine, error)
@@ -295,7 +295,7 @@ func (ec *executionContext) _ProviderAccount_provider(ctx context.Context, field
 			return ec.fieldContext_ProviderAccount_provider(ctx, field)
 		},
 		func(ctx context.Context) (any, error) {
-			return ec.Resolvers.ProviderAccount().Provider(ctx, obj)
+			return ec.resolveBatch_ProviderAccount_provider(ctx, field, obj)
 		},
 		nil,
 		func(ctx context.Context, selections ast.SelectionSet, v *model.Provider) graphql.Marshaler {
@@ -316,6 +316,29 @@ func (ec *executionContext) fieldContext_ProviderAccount_provider(_ context.Cont
 		},
 	}
 	return fc, nil
+}
+func (ec *executionContext) resolveBatch_ProviderAccount_provider(ctx context.Context, field graphql.CollectedField, obj *model.ProviderAccount) (any, error) {
+	resolver := ec.Resolvers.ProviderAccount()
+	if batch, ok := graphql.BatchParentsFor[*model.ProviderAccount](ctx, "ProviderAccount"); ok {
+		result := batch.FieldResult(field, func() (any, error) {
+			return resolver.Provider(ctx, batch.Parents)
+		})
+		return graphql.ResolveBatchGroupResult[*model.Provider](
+			ctx,
+			batch.Index,
+			len(batch.Parents),
+			result,
+			"ProviderAccount.provider",
+			batch.IndexMap,
+		)
+	}
+	results, err := resolver.Provider(ctx, []*model.ProviderAccount{obj})
+	return graphql.ResolveBatchSingleResult[*model.Provider](
+		ctx,
+		results,
+		err,
+		"ProviderAccount.provider",
+	)
 }
 
 func (ec *executionContext) _ProviderAccount_name(ctx context.Context, field graphql.CollectedField, obj *model.ProviderAccount) (ret graphql.Marshaler) {

@@ -40,8 +40,12 @@ func (r *mutationResolver) CheckProviderConfig(ctx context.Context, input model.
 	return &model.CheckProviderConfigPayload{Check: check}, nil
 }
 
-func (r *providerAccountResolver) Provider(ctx context.Context, obj *model.ProviderAccount) (*model.Provider, error) {
-	return r.Accounts.Provider(obj.Provider), nil
+func (r *providerAccountResolver) Provider(ctx context.Context, objs []*model.ProviderAccount) ([]*model.Provider, error) {
+	providers := make([]*model.Provider, len(objs))
+	for i, obj := range objs {
+		providers[i] = r.Accounts.Provider(obj.Provider)
+	}
+	return providers, nil
 }
 
 func (r *providerAccountResolver) Offers(ctx context.Context, obj *model.ProviderAccount, query *model.OfferQuery) ([]*model.Offer, error) {
