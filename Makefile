@@ -76,7 +76,7 @@ deps: ## Install what the tests need and is missing: Debian packages when root, 
 .PHONY: generate
 generate: ## Regenerate what the schema makes: graph, models_gen.go, resolver stubs
 	rm -f graph/*.generated.go
-	go tool gqlgen generate
+	go run ./graph/generate
 
 .PHONY: verify
 verify: ## Fail when generated files, go.mod or formatting are not up to date

@@ -43,6 +43,15 @@ func measure(ctx context.Context, next graphql.Resolver) (any, error) {
 	return v, nil
 }
 
+// takeRoom counts what is written by plan.
+func takeRoom(ctx context.Context, bytes int) error {
+	r, _ := ctx.Value(roomKey{}).(*room)
+	if !r.take(bytes) {
+		return errTooLarge
+	}
+	return nil
+}
+
 // sizeOf is about how long a scalar is in an answer, as it is written there.
 func sizeOf(v any) int {
 	const short = 8 // numbers, enums, times, and what is no scalar

@@ -16,6 +16,8 @@ import (
 	"github.com/vektah/gqlparser/v2/validator"
 	"github.com/vektah/gqlparser/v2/validator/rules"
 
+	"better/compute/graph"
+	"better/compute/graph/plan"
 	"better/compute/internal/problem"
 )
 
@@ -49,14 +51,14 @@ type engine struct {
 	config     Config
 	rules      *rules.Rules
 	suggesting *rules.Rules // which say "did you mean" as well
-	documents  *lru.Cache[string, *ast.QueryDocument]
+	documents  *lru.Cache[string, *document]
 	operations operations
 	words      words
 	live       map[string]bool
 }
 
 func newEngine(schema graphql.ExecutableSchema, config Config, p presenter, m *metrics, q *quota) (*engine, error) {
-	documents, err := lru.New[string, *ast.QueryDocument](cachedDocuments)
+	documents, err := lru.New[string, *document](cachedDocuments)
 	if err != nil {
 		return nil, err
 	}
@@ -71,12 +73,17 @@ func newEngine(schema graphql.ExecutableSchema, config Config, p presenter, m *m
 	for _, f := range liveFields {
 		e.live[f] = true
 	}
-	e.exec = executor.New(subscriptions{schema})
-	e.exec.AroundFields(measure)
-	e.exec.SetErrorPresenter(exceptTooLarge(p.present))
-	e.exec.SetRecoverFunc(p.recovered)
-	e.exec.SetQueryCache(documentOfRequest{})
+	e.exec = newExecutor(schema, p)
 	return e, nil
+}
+
+func newExecutor(schema graphql.ExecutableSchema, p presenter) *executor.Executor {
+	exec := executor.New(subscriptions{schema})
+	exec.AroundFields(measure)
+	exec.SetErrorPresenter(exceptTooLarge(p.present))
+	exec.SetRecoverFunc(p.recovered)
+	exec.SetQueryCache(documentOfRequest{})
+	return exec
 }
 
 func validationRules(suggestions bool) *rules.Rules {
@@ -93,9 +100,16 @@ func validationRules(suggestions bool) *rules.Rules {
 	return r
 }
 
+// document is one that was parsed and validated, with what its selections were compiled to so far.
+type document struct {
+	*ast.QueryDocument
+	plans *plan.Plans
+}
+
 // operation is a request that was found fit to run.
 type operation struct {
 	*graphql.OperationContext
+	plans    *plan.Plans
 	cost     Cost
 	usesLive bool
 	tenants  []string // that it names
@@ -112,10 +126,10 @@ func (e *engine) prepare(ctx context.Context, params *graphql.RawParams) (*opera
 	if errs != nil {
 		return nil, e.refuse(ctx, errs...)
 	}
-	if err := typeVariables(e.schema.Schema(), doc, params); err != nil {
+	if err := typeVariables(e.schema.Schema(), doc.QueryDocument, params); err != nil {
 		return nil, e.refuseUnread(ctx, err)
 	}
-	ctx = graphql.StartOperationTrace(context.WithValue(ctx, documentKey{}, doc))
+	ctx = graphql.StartOperationTrace(context.WithValue(ctx, documentKey{}, doc.QueryDocument))
 	opCtx, invalid := e.exec.CreateOperationContext(ctx, params)
 	if len(invalid) > 0 {
 		if !e.config.Introspection {
@@ -125,7 +139,7 @@ func (e *engine) prepare(ctx context.Context, params *graphql.RawParams) (*opera
 	}
 	opCtx.DisableIntrospection = !e.config.Introspection
 	p := pricer{variables: opCtx.Variables, limit: e.config.Limits.Cost, live: e.live}
-	op := &operation{OperationContext: opCtx, cost: Cost{Requested: p.price(opCtx.Operation), Limit: p.limit}, usesLive: p.usesLive}
+	op := &operation{OperationContext: opCtx, plans: doc.plans, cost: Cost{Requested: p.price(opCtx.Operation), Limit: p.limit}, usesLive: p.usesLive}
 	op.tenants = tenantsOf(opCtx)
 	if op.cost.Requested > p.limit {
 		return nil, e.refuseCost(ctx, op)
@@ -164,7 +178,7 @@ func documentPoints(text string) int { return (len(text) + bytesPerPoint - 1) / 
 
 // document gives the parsed and validated document of a text. Equal texts share one, which nothing changes any more.
 // One that was not seen before, which a refused one never was, takes points for the work that reading it is.
-func (e *engine) document(ctx context.Context, text string) (*ast.QueryDocument, []error) {
+func (e *engine) document(ctx context.Context, text string) (*document, []error) {
 	limits := e.config.Limits
 	if len(text) > limits.DocumentBytes {
 		return nil, []error{tooMuch("document_bytes", limits.DocumentBytes, "The document has %d bytes; at most %d are allowed.", len(text), limits.DocumentBytes)}
@@ -175,19 +189,20 @@ func (e *engine) document(ctx context.Context, text string) (*ast.QueryDocument,
 	if err := e.quota.charge(ctx, documentPoints(text), nil); err != nil {
 		return nil, []error{err}
 	}
-	doc, err := parser.ParseQueryWithTokenLimit(&ast.Source{Input: text}, limits.Tokens)
+	parsed, err := parser.ParseQueryWithTokenLimit(&ast.Source{Input: text}, limits.Tokens)
 	if err != nil {
 		return nil, []error{e.unparsed(err)}
 	}
-	if len(doc.Operations) == 0 {
+	if len(parsed.Operations) == 0 {
 		return nil, []error{problem.New(problem.InvalidInput, "The document has no operation.")}
 	}
-	if err := checkShape(doc, limits, e.config.Introspection); err != nil {
+	if err := checkShape(parsed, limits, e.config.Introspection); err != nil {
 		return nil, []error{err}
 	}
-	if errs := e.validate(text, doc); len(errs) > 0 {
+	if errs := e.validate(text, parsed); len(errs) > 0 {
 		return nil, asErrors(errs)
 	}
+	doc := &document{parsed, plan.For(parsed)}
 	if len(text) <= cachedBytes {
 		e.documents.Add(text, doc)
 	}
@@ -243,6 +258,7 @@ func (e *engine) run(ctx context.Context, op *operation, emit func(*graphql.Resp
 	defer turn.end()
 	ctx, cancel := context.WithTimeout(ctx, e.timeLimit(op))
 	defer cancel()
+	graph.AnswerByPlan(e.schema, op.OperationContext, op.plans, takeRoom)
 	ctx, room := withRoom(ctx, e.config.Limits.AnswerBytes)
 	responses, ctx := e.exec.DispatchOperation(ctx, op.OperationContext)
 	resp := responses(ctx)

@@ -80,13 +80,15 @@ var may = map[string][]string{
 	"identity": {"authz", "apitoken", "internal/problem"},
 
 	// The two translators and the edge: no SQL, no cloud, no queue.
-	"graph":            {"model"},
+	"graph":            {"model", "graph/plan"},
+	"graph/generate":   {},
+	"graph/plan":       {},
 	"graph/schematest": {"graph"},
 	"resolvers": {
 		"graph", "model", "authz", "audit", "apitoken", "internal/problem", "provideraccount", "bootstrap", "host", "pool", "secret",
 	},
 	"rest":   {"model", "authz", "internal/problem", "internal/refusal", "internal/strictjson", "provideraccount", "bootstrap"},
-	"server": {"graph", "model", "authz", "internal/problem", "internal/refusal", "internal/slots", "internal/strictjson"},
+	"server": {"graph", "graph/plan", "model", "authz", "internal/problem", "internal/refusal", "internal/slots", "internal/strictjson"},
 
 	"console": {"internal/problem", "internal/refusal"}, // what it serves is a client of the API
 
@@ -104,8 +106,8 @@ var outside = map[string][]string{
 	"github.com/riverqueue/":             {"bootstrap", "internal/postgres", "cmd/compute-api"}, // postgres: its migrations, under one lock with ours
 	"github.com/uptrace/bun":             {"internal/postgres", "internal/event", "audit", "audit/journal", "authz", "apitoken", "secret", "provideraccount", "pool", "host", "bootstrap"},
 	"github.com/jackc/":                  {"internal/postgres", "internal/postgres/embedded", "internal/event", "authz"}, // LISTEN needs the bare connection
-	"github.com/99designs/":              {"graph", "resolvers", "server"},
-	"github.com/vektah/":                 {"graph", "resolvers", "server"},
+	"github.com/99designs/":              {"graph", "graph/generate", "graph/plan", "resolvers", "server"},
+	"github.com/vektah/":                 {"graph", "graph/generate", "graph/plan", "resolvers", "server"},
 	"github.com/go-chi/":                 {"server"},
 	"github.com/coder/":                  {"server"},
 	"github.com/prometheus/":             {"identity", "server", "cmd/compute-api"},
