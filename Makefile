@@ -124,6 +124,10 @@ torture-walls: ## Send 50,000 requests at each of: both walls between tenants, e
 	go test ./apitest/walls -count 1 -v -timeout 180m -requests 50000 -seed $(or $(SEED),0)
 	go test -tags planted_nocheck ./apitest/walls -count 1 -v -timeout 180m -requests 50000 -seed $(or $(SEED),0)
 
+.PHONY: torture-executor
+torture-executor: ## Answer 100,000 made-up selections by plan and by the executor alone, and compare: EXECUTIONS=100000 SEED=1
+	go test ./server -run '^TestSelectionsByBothExecutors$$' -count 1 -v -timeout 60m -executions $(or $(EXECUTIONS),100000) -execution-seed $(or $(SEED),1)
+
 .PHONY: torture-audit
 torture-audit: ## Chain and verify a million audit rows, and tamper with a log a thousand times: ROWS=1000000
 	AUDIT_ROWS=$(or $(ROWS),1000000) go test ./audit -run 'TestABacklog|TestTampering|TestAnHonest' -count 1 -v -timeout 60m
