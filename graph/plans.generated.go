@@ -21,58 +21,58 @@ var planTypes = plan.Types{
 		Fields: map[string]*plan.Field{
 			"id": {
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNID2string(w, s, v.(*model.APIToken).ID)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNID2string(w, s, object.(*model.APIToken).ID)
 				},
 			},
 			"tenantId": {
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeOID2ᚖstring(w, s, v.(*model.APIToken).TenantID)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeOID2ᚖstring(w, s, object.(*model.APIToken).TenantID)
 				},
 			},
 			"name": {
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNString2string(w, s, v.(*model.APIToken).Name)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNString2string(w, s, object.(*model.APIToken).Name)
 				},
 			},
 			"subject": {
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNString2string(w, s, v.(*model.APIToken).Subject)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNString2string(w, s, object.(*model.APIToken).Subject)
 				},
 			},
 			"description": {
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNString2string(w, s, v.(*model.APIToken).Description)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNString2string(w, s, object.(*model.APIToken).Description)
 				},
 			},
 			"createdBy": {
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNString2string(w, s, v.(*model.APIToken).CreatedBy)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNString2string(w, s, object.(*model.APIToken).CreatedBy)
 				},
 			},
 			"createdAt": {
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNTime2betterᚋcomputeᚋmodelᚐTime(w, s, v.(*model.APIToken).CreatedAt)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNTime2betterᚋcomputeᚋmodelᚐTime(w, s, object.(*model.APIToken).CreatedAt)
 				},
 			},
 			"expiresAt": {
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeOTime2ᚖbetterᚋcomputeᚋmodelᚐTime(w, s, v.(*model.APIToken).ExpiresAt)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeOTime2ᚖbetterᚋcomputeᚋmodelᚐTime(w, s, object.(*model.APIToken).ExpiresAt)
 				},
 			},
 			"lastUsedAt": {
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeOTime2ᚖbetterᚋcomputeᚋmodelᚐTime(w, s, v.(*model.APIToken).LastUsedAt)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeOTime2ᚖbetterᚋcomputeᚋmodelᚐTime(w, s, object.(*model.APIToken).LastUsedAt)
 				},
 			},
 			"revokedAt": {
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeOTime2ᚖbetterᚋcomputeᚋmodelᚐTime(w, s, v.(*model.APIToken).RevokedAt)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeOTime2ᚖbetterᚋcomputeᚋmodelᚐTime(w, s, object.(*model.APIToken).RevokedAt)
 				},
 			},
 		},
@@ -81,24 +81,24 @@ var planTypes = plan.Types{
 		Satisfies: apiTokenConnectionImplementors,
 		Fields: map[string]*plan.Field{
 			"edges": {
-				Types:   []string{"ApiTokenEdge"},
+				Type:    "ApiTokenEdge",
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNApiTokenEdge2ᚕᚖbetterᚋcomputeᚋmodelᚐEdgeᚄ(w, s, v.(*model.Connection[model.APIToken]).Edges)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNApiTokenEdge2ᚕᚖbetterᚋcomputeᚋmodelᚐEdgeᚄ(w, s, object.(*model.Connection[model.APIToken]).Edges)
 				},
 			},
 			"nodes": {
-				Types:   []string{"ApiToken"},
+				Type:    "ApiToken",
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNApiToken2ᚕᚖbetterᚋcomputeᚋmodelᚐAPITokenᚄ(w, s, v.(*model.Connection[model.APIToken]).Nodes())
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNApiToken2ᚕᚖbetterᚋcomputeᚋmodelᚐAPITokenᚄ(w, s, object.(*model.Connection[model.APIToken]).Nodes())
 				},
 			},
 			"pageInfo": {
-				Types:   []string{"PageInfo"},
+				Type:    "PageInfo",
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNPageInfo2ᚖbetterᚋcomputeᚋmodelᚐPageInfo(w, s, v.(*model.Connection[model.APIToken]).PageInfo)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNPageInfo2ᚖbetterᚋcomputeᚋmodelᚐPageInfo(w, s, object.(*model.Connection[model.APIToken]).PageInfo)
 				},
 			},
 		},
@@ -108,15 +108,15 @@ var planTypes = plan.Types{
 		Fields: map[string]*plan.Field{
 			"cursor": {
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNString2string(w, s, v.(*model.Edge[model.APIToken]).Cursor)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNString2string(w, s, object.(*model.Edge[model.APIToken]).Cursor)
 				},
 			},
 			"node": {
-				Types:   []string{"ApiToken"},
+				Type:    "ApiToken",
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNApiToken2ᚖbetterᚋcomputeᚋmodelᚐAPIToken(w, s, v.(*model.Edge[model.APIToken]).Node)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNApiToken2ᚖbetterᚋcomputeᚋmodelᚐAPIToken(w, s, object.(*model.Edge[model.APIToken]).Node)
 				},
 			},
 		},
@@ -125,10 +125,10 @@ var planTypes = plan.Types{
 		Satisfies: archivePoolPayloadImplementors,
 		Fields: map[string]*plan.Field{
 			"pool": {
-				Types:   []string{"Pool"},
+				Type:    "Pool",
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNPool2ᚖbetterᚋcomputeᚋmodelᚐPool(w, s, v.(*model.ArchivePoolPayload).Pool)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNPool2ᚖbetterᚋcomputeᚋmodelᚐPool(w, s, object.(*model.ArchivePoolPayload).Pool)
 				},
 			},
 		},
@@ -138,65 +138,65 @@ var planTypes = plan.Types{
 		Fields: map[string]*plan.Field{
 			"id": {
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNID2string(w, s, v.(*model.AuditEvent).ID)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNID2string(w, s, object.(*model.AuditEvent).ID)
 				},
 			},
 			"at": {
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNTime2betterᚋcomputeᚋmodelᚐTime(w, s, v.(*model.AuditEvent).At)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNTime2betterᚋcomputeᚋmodelᚐTime(w, s, object.(*model.AuditEvent).At)
 				},
 			},
 			"tenantId": {
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeOID2ᚖstring(w, s, v.(*model.AuditEvent).TenantID)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeOID2ᚖstring(w, s, object.(*model.AuditEvent).TenantID)
 				},
 			},
 			"actor": {
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNString2string(w, s, v.(*model.AuditEvent).Actor)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNString2string(w, s, object.(*model.AuditEvent).Actor)
 				},
 			},
 			"action": {
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNString2string(w, s, v.(*model.AuditEvent).Action)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNString2string(w, s, object.(*model.AuditEvent).Action)
 				},
 			},
 			"object": {
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNString2string(w, s, v.(*model.AuditEvent).Object)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNString2string(w, s, object.(*model.AuditEvent).Object)
 				},
 			},
 			"outcome": {
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNAuditOutcome2betterᚋcomputeᚋmodelᚐAuditOutcome(w, s, v.(*model.AuditEvent).Outcome)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNAuditOutcome2betterᚋcomputeᚋmodelᚐAuditOutcome(w, s, object.(*model.AuditEvent).Outcome)
 				},
 			},
 			"requestId": {
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNString2string(w, s, v.(*model.AuditEvent).RequestID)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNString2string(w, s, object.(*model.AuditEvent).RequestID)
 				},
 			},
 			"details": {
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNJSON2betterᚋcomputeᚋmodelᚐJSON(w, s, v.(*model.AuditEvent).Details)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNJSON2betterᚋcomputeᚋmodelᚐJSON(w, s, object.(*model.AuditEvent).Details)
 				},
 			},
 			"sequence": {
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeOInt2ᚖint64(w, s, v.(*model.AuditEvent).Sequence)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeOInt2ᚖint64(w, s, object.(*model.AuditEvent).Sequence)
 				},
 			},
 			"hash": {
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeOString2ᚖstring(w, s, v.(*model.AuditEvent).Hash)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeOString2ᚖstring(w, s, object.(*model.AuditEvent).Hash)
 				},
 			},
 		},
@@ -205,24 +205,24 @@ var planTypes = plan.Types{
 		Satisfies: auditEventConnectionImplementors,
 		Fields: map[string]*plan.Field{
 			"edges": {
-				Types:   []string{"AuditEventEdge"},
+				Type:    "AuditEventEdge",
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNAuditEventEdge2ᚕᚖbetterᚋcomputeᚋmodelᚐEdgeᚄ(w, s, v.(*model.Connection[model.AuditEvent]).Edges)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNAuditEventEdge2ᚕᚖbetterᚋcomputeᚋmodelᚐEdgeᚄ(w, s, object.(*model.Connection[model.AuditEvent]).Edges)
 				},
 			},
 			"nodes": {
-				Types:   []string{"AuditEvent"},
+				Type:    "AuditEvent",
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNAuditEvent2ᚕᚖbetterᚋcomputeᚋmodelᚐAuditEventᚄ(w, s, v.(*model.Connection[model.AuditEvent]).Nodes())
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNAuditEvent2ᚕᚖbetterᚋcomputeᚋmodelᚐAuditEventᚄ(w, s, object.(*model.Connection[model.AuditEvent]).Nodes())
 				},
 			},
 			"pageInfo": {
-				Types:   []string{"PageInfo"},
+				Type:    "PageInfo",
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNPageInfo2ᚖbetterᚋcomputeᚋmodelᚐPageInfo(w, s, v.(*model.Connection[model.AuditEvent]).PageInfo)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNPageInfo2ᚖbetterᚋcomputeᚋmodelᚐPageInfo(w, s, object.(*model.Connection[model.AuditEvent]).PageInfo)
 				},
 			},
 		},
@@ -232,15 +232,15 @@ var planTypes = plan.Types{
 		Fields: map[string]*plan.Field{
 			"cursor": {
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNString2string(w, s, v.(*model.Edge[model.AuditEvent]).Cursor)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNString2string(w, s, object.(*model.Edge[model.AuditEvent]).Cursor)
 				},
 			},
 			"node": {
-				Types:   []string{"AuditEvent"},
+				Type:    "AuditEvent",
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNAuditEvent2ᚖbetterᚋcomputeᚋmodelᚐAuditEvent(w, s, v.(*model.Edge[model.AuditEvent]).Node)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNAuditEvent2ᚖbetterᚋcomputeᚋmodelᚐAuditEvent(w, s, object.(*model.Edge[model.AuditEvent]).Node)
 				},
 			},
 		},
@@ -250,104 +250,104 @@ var planTypes = plan.Types{
 		Fields: map[string]*plan.Field{
 			"id": {
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNID2string(w, s, v.(*model.Bootstrap).ID)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNID2string(w, s, object.(*model.Bootstrap).ID)
 				},
 			},
 			"tenantId": {
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNID2string(w, s, v.(*model.Bootstrap).TenantID)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNID2string(w, s, object.(*model.Bootstrap).TenantID)
 				},
 			},
 			"accountId": {
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNID2string(w, s, v.(*model.Bootstrap).AccountID)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNID2string(w, s, object.(*model.Bootstrap).AccountID)
 				},
 			},
 			"poolId": {
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNID2string(w, s, v.(*model.Bootstrap).PoolID)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNID2string(w, s, object.(*model.Bootstrap).PoolID)
 				},
 			},
 			"machineId": {
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeOID2ᚖstring(w, s, v.(*model.Bootstrap).MachineID)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeOID2ᚖstring(w, s, object.(*model.Bootstrap).MachineID)
 				},
 			},
 			"offerId": {
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeOID2ᚖstring(w, s, v.(*model.Bootstrap).OfferID)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeOID2ᚖstring(w, s, object.(*model.Bootstrap).OfferID)
 				},
 			},
 			"status": {
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNBootstrapStatus2betterᚋcomputeᚋmodelᚐBootstrapStatus(w, s, v.(*model.Bootstrap).Status)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNBootstrapStatus2betterᚋcomputeᚋmodelᚐBootstrapStatus(w, s, object.(*model.Bootstrap).Status)
 				},
 			},
 			"step": {
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNString2string(w, s, v.(*model.Bootstrap).Step)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNString2string(w, s, object.(*model.Bootstrap).Step)
 				},
 			},
 			"waitReason": {
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeOString2ᚖstring(w, s, v.(*model.Bootstrap).WaitReason)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeOString2ᚖstring(w, s, object.(*model.Bootstrap).WaitReason)
 				},
 			},
 			"failure": {
-				Types:     []string{"BootstrapFailure"},
+				Type:      "BootstrapFailure",
 				KeepsNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeOBootstrapFailure2ᚖbetterᚋcomputeᚋmodelᚐBootstrapFailure(w, s, v.(*model.Bootstrap).Failure)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeOBootstrapFailure2ᚖbetterᚋcomputeᚋmodelᚐBootstrapFailure(w, s, object.(*model.Bootstrap).Failure)
 				},
 			},
 			"cleanup": {
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNCleanupStatus2betterᚋcomputeᚋmodelᚐCleanupStatus(w, s, v.(*model.Bootstrap).Cleanup)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNCleanupStatus2betterᚋcomputeᚋmodelᚐCleanupStatus(w, s, object.(*model.Bootstrap).Cleanup)
 				},
 			},
 			"attempt": {
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNInt2int(w, s, v.(*model.Bootstrap).Attempt)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNInt2int(w, s, object.(*model.Bootstrap).Attempt)
 				},
 			},
 			"hostId": {
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeOID2ᚖstring(w, s, v.(*model.Bootstrap).HostID)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeOID2ᚖstring(w, s, object.(*model.Bootstrap).HostID)
 				},
 			},
 			"createdAt": {
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNTime2betterᚋcomputeᚋmodelᚐTime(w, s, v.(*model.Bootstrap).CreatedAt)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNTime2betterᚋcomputeᚋmodelᚐTime(w, s, object.(*model.Bootstrap).CreatedAt)
 				},
 			},
 			"updatedAt": {
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNTime2betterᚋcomputeᚋmodelᚐTime(w, s, v.(*model.Bootstrap).UpdatedAt)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNTime2betterᚋcomputeᚋmodelᚐTime(w, s, object.(*model.Bootstrap).UpdatedAt)
 				},
 			},
 			"deadlineAt": {
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeOTime2ᚖbetterᚋcomputeᚋmodelᚐTime(w, s, v.(*model.Bootstrap).DeadlineAt)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeOTime2ᚖbetterᚋcomputeᚋmodelᚐTime(w, s, object.(*model.Bootstrap).DeadlineAt)
 				},
 			},
 			"joinedAt": {
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeOTime2ᚖbetterᚋcomputeᚋmodelᚐTime(w, s, v.(*model.Bootstrap).JoinedAt)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeOTime2ᚖbetterᚋcomputeᚋmodelᚐTime(w, s, object.(*model.Bootstrap).JoinedAt)
 				},
 			},
 			"account": {
-				Types: []string{"ProviderAccount"},
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
+				Type: "ProviderAccount",
+				Value: func(w *plan.Writer, s *plan.Selection, v any) bool {
 					return writeOProviderAccount2ᚖbetterᚋcomputeᚋmodelᚐProviderAccount(w, s, v.(*model.ProviderAccount))
 				},
 				Resolve: func(ec any, ctx context.Context, field graphql.CollectedField, object any) graphql.Marshaler {
@@ -356,8 +356,8 @@ var planTypes = plan.Types{
 				Found: plan.Found[*model.ProviderAccount],
 			},
 			"pool": {
-				Types: []string{"Pool"},
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
+				Type: "Pool",
+				Value: func(w *plan.Writer, s *plan.Selection, v any) bool {
 					return writeOPool2ᚖbetterᚋcomputeᚋmodelᚐPool(w, s, v.(*model.Pool))
 				},
 				Resolve: func(ec any, ctx context.Context, field graphql.CollectedField, object any) graphql.Marshaler {
@@ -366,9 +366,9 @@ var planTypes = plan.Types{
 				Found: plan.Found[*model.Pool],
 			},
 			"history": {
-				Types:   []string{"BootstrapTransition"},
+				Type:    "BootstrapTransition",
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
+				Value: func(w *plan.Writer, s *plan.Selection, v any) bool {
 					return writeNBootstrapTransition2ᚕᚖbetterᚋcomputeᚋmodelᚐBootstrapTransitionᚄ(w, s, v.([]*model.BootstrapTransition))
 				},
 				Resolve: func(ec any, ctx context.Context, field graphql.CollectedField, object any) graphql.Marshaler {
@@ -377,8 +377,8 @@ var planTypes = plan.Types{
 				Found: plan.Found[[]*model.BootstrapTransition],
 			},
 			"claim": {
-				Types: []string{"BootstrapClaim"},
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
+				Type: "BootstrapClaim",
+				Value: func(w *plan.Writer, s *plan.Selection, v any) bool {
 					return writeOBootstrapClaim2ᚖbetterᚋcomputeᚋmodelᚐBootstrapClaim(w, s, v.(*model.BootstrapClaim))
 				},
 				Resolve: func(ec any, ctx context.Context, field graphql.CollectedField, object any) graphql.Marshaler {
@@ -387,8 +387,8 @@ var planTypes = plan.Types{
 				Found: plan.Found[*model.BootstrapClaim],
 			},
 			"retryOf": {
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeOID2ᚖstring(w, s, v.(*model.Bootstrap).RetryOf)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeOID2ᚖstring(w, s, object.(*model.Bootstrap).RetryOf)
 				},
 			},
 		},
@@ -398,47 +398,47 @@ var planTypes = plan.Types{
 		Fields: map[string]*plan.Field{
 			"operationId": {
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNString2string(w, s, v.(*model.BootstrapClaim).OperationID)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNString2string(w, s, object.(*model.BootstrapClaim).OperationID)
 				},
 			},
 			"offerId": {
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNID2string(w, s, v.(*model.BootstrapClaim).OfferID)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNID2string(w, s, object.(*model.BootstrapClaim).OfferID)
 				},
 			},
 			"price": {
-				Types:     []string{"Price"},
+				Type:      "Price",
 				KeepsNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeOPrice2ᚖbetterᚋcomputeᚋmodelᚐPrice(w, s, v.(*model.BootstrapClaim).Price)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeOPrice2ᚖbetterᚋcomputeᚋmodelᚐPrice(w, s, object.(*model.BootstrapClaim).Price)
 				},
 			},
 			"intendedAt": {
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeOTime2ᚖbetterᚋcomputeᚋmodelᚐTime(w, s, v.(*model.BootstrapClaim).IntendedAt)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeOTime2ᚖbetterᚋcomputeᚋmodelᚐTime(w, s, object.(*model.BootstrapClaim).IntendedAt)
 				},
 			},
 			"attemptedAt": {
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeOTime2ᚖbetterᚋcomputeᚋmodelᚐTime(w, s, v.(*model.BootstrapClaim).AttemptedAt)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeOTime2ᚖbetterᚋcomputeᚋmodelᚐTime(w, s, object.(*model.BootstrapClaim).AttemptedAt)
 				},
 			},
 			"orderRef": {
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeOString2ᚖstring(w, s, v.(*model.BootstrapClaim).OrderRef)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeOString2ᚖstring(w, s, object.(*model.BootstrapClaim).OrderRef)
 				},
 			},
 			"lastError": {
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNString2string(w, s, v.(*model.BootstrapClaim).LastError)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNString2string(w, s, object.(*model.BootstrapClaim).LastError)
 				},
 			},
 			"candidates": {
-				Types: []string{"Machine"},
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
+				Type: "Machine",
+				Value: func(w *plan.Writer, s *plan.Selection, v any) bool {
 					return writeOMachine2ᚕᚖbetterᚋcomputeᚋmodelᚐMachineᚄ(w, s, v.([]*model.Machine))
 				},
 				Resolve: func(ec any, ctx context.Context, field graphql.CollectedField, object any) graphql.Marshaler {
@@ -451,24 +451,24 @@ var planTypes = plan.Types{
 		Satisfies: bootstrapConnectionImplementors,
 		Fields: map[string]*plan.Field{
 			"edges": {
-				Types:   []string{"BootstrapEdge"},
+				Type:    "BootstrapEdge",
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNBootstrapEdge2ᚕᚖbetterᚋcomputeᚋmodelᚐEdgeᚄ(w, s, v.(*model.Connection[model.Bootstrap]).Edges)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNBootstrapEdge2ᚕᚖbetterᚋcomputeᚋmodelᚐEdgeᚄ(w, s, object.(*model.Connection[model.Bootstrap]).Edges)
 				},
 			},
 			"nodes": {
-				Types:   []string{"Bootstrap"},
+				Type:    "Bootstrap",
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNBootstrap2ᚕᚖbetterᚋcomputeᚋmodelᚐBootstrapᚄ(w, s, v.(*model.Connection[model.Bootstrap]).Nodes())
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNBootstrap2ᚕᚖbetterᚋcomputeᚋmodelᚐBootstrapᚄ(w, s, object.(*model.Connection[model.Bootstrap]).Nodes())
 				},
 			},
 			"pageInfo": {
-				Types:   []string{"PageInfo"},
+				Type:    "PageInfo",
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNPageInfo2ᚖbetterᚋcomputeᚋmodelᚐPageInfo(w, s, v.(*model.Connection[model.Bootstrap]).PageInfo)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNPageInfo2ᚖbetterᚋcomputeᚋmodelᚐPageInfo(w, s, object.(*model.Connection[model.Bootstrap]).PageInfo)
 				},
 			},
 		},
@@ -478,15 +478,15 @@ var planTypes = plan.Types{
 		Fields: map[string]*plan.Field{
 			"cursor": {
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNString2string(w, s, v.(*model.Edge[model.Bootstrap]).Cursor)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNString2string(w, s, object.(*model.Edge[model.Bootstrap]).Cursor)
 				},
 			},
 			"node": {
-				Types:   []string{"Bootstrap"},
+				Type:    "Bootstrap",
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNBootstrap2ᚖbetterᚋcomputeᚋmodelᚐBootstrap(w, s, v.(*model.Edge[model.Bootstrap]).Node)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNBootstrap2ᚖbetterᚋcomputeᚋmodelᚐBootstrap(w, s, object.(*model.Edge[model.Bootstrap]).Node)
 				},
 			},
 		},
@@ -496,20 +496,20 @@ var planTypes = plan.Types{
 		Fields: map[string]*plan.Field{
 			"reason": {
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNBootstrapFailureReason2betterᚋcomputeᚋmodelᚐFailureReason(w, s, v.(*model.BootstrapFailure).Reason)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNBootstrapFailureReason2betterᚋcomputeᚋmodelᚐFailureReason(w, s, object.(*model.BootstrapFailure).Reason)
 				},
 			},
 			"message": {
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNString2string(w, s, v.(*model.BootstrapFailure).Message)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNString2string(w, s, object.(*model.BootstrapFailure).Message)
 				},
 			},
 			"logTail": {
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNString2ᚕstringᚄ(w, s, v.(*model.BootstrapFailure).LogTail)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNString2ᚕstringᚄ(w, s, object.(*model.BootstrapFailure).LogTail)
 				},
 			},
 		},
@@ -518,16 +518,16 @@ var planTypes = plan.Types{
 		Satisfies: bootstrapMachinePayloadImplementors,
 		Fields: map[string]*plan.Field{
 			"bootstrap": {
-				Types:   []string{"Bootstrap"},
+				Type:    "Bootstrap",
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNBootstrap2ᚖbetterᚋcomputeᚋmodelᚐBootstrap(w, s, v.(*model.BootstrapMachinePayload).Bootstrap)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNBootstrap2ᚖbetterᚋcomputeᚋmodelᚐBootstrap(w, s, object.(*model.BootstrapMachinePayload).Bootstrap)
 				},
 			},
 			"replayed": {
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNBoolean2bool(w, s, v.(*model.BootstrapMachinePayload).Replayed)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNBoolean2bool(w, s, object.(*model.BootstrapMachinePayload).Replayed)
 				},
 			},
 		},
@@ -536,34 +536,34 @@ var planTypes = plan.Types{
 		Satisfies: bootstrapPlanImplementors,
 		Fields: map[string]*plan.Field{
 			"price": {
-				Types:     []string{"Price"},
+				Type:      "Price",
 				KeepsNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeOPrice2ᚖbetterᚋcomputeᚋmodelᚐPrice(w, s, v.(*model.BootstrapPlan).Price)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeOPrice2ᚖbetterᚋcomputeᚋmodelᚐPrice(w, s, object.(*model.BootstrapPlan).Price)
 				},
 			},
 			"wipes": {
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNString2ᚕstringᚄ(w, s, v.(*model.BootstrapPlan).Wipes)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNString2ᚕstringᚄ(w, s, object.(*model.BootstrapPlan).Wipes)
 				},
 			},
 			"expectedMinutes": {
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeOInt2ᚖint(w, s, v.(*model.BootstrapPlan).ExpectedMinutes)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeOInt2ᚖint(w, s, object.(*model.BootstrapPlan).ExpectedMinutes)
 				},
 			},
 			"preconditions": {
-				Types:   []string{"BootstrapPrecondition"},
+				Type:    "BootstrapPrecondition",
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNBootstrapPrecondition2ᚕᚖbetterᚋcomputeᚋmodelᚐBootstrapPreconditionᚄ(w, s, v.(*model.BootstrapPlan).Preconditions)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNBootstrapPrecondition2ᚕᚖbetterᚋcomputeᚋmodelᚐBootstrapPreconditionᚄ(w, s, object.(*model.BootstrapPlan).Preconditions)
 				},
 			},
 			"ready": {
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNBoolean2bool(w, s, v.(*model.BootstrapPlan).Ready)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNBoolean2bool(w, s, object.(*model.BootstrapPlan).Ready)
 				},
 			},
 		},
@@ -573,25 +573,25 @@ var planTypes = plan.Types{
 		Fields: map[string]*plan.Field{
 			"name": {
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNBootstrapPreconditionName2betterᚋcomputeᚋmodelᚐBootstrapPreconditionName(w, s, v.(*model.BootstrapPrecondition).Name)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNBootstrapPreconditionName2betterᚋcomputeᚋmodelᚐBootstrapPreconditionName(w, s, object.(*model.BootstrapPrecondition).Name)
 				},
 			},
 			"ok": {
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNBoolean2bool(w, s, v.(*model.BootstrapPrecondition).Ok)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNBoolean2bool(w, s, object.(*model.BootstrapPrecondition).Ok)
 				},
 			},
 			"message": {
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNString2string(w, s, v.(*model.BootstrapPrecondition).Message)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNString2string(w, s, object.(*model.BootstrapPrecondition).Message)
 				},
 			},
 			"code": {
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeOString2ᚖstring(w, s, v.(*model.BootstrapPrecondition).Code)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeOString2ᚖstring(w, s, object.(*model.BootstrapPrecondition).Code)
 				},
 			},
 		},
@@ -601,32 +601,32 @@ var planTypes = plan.Types{
 		Fields: map[string]*plan.Field{
 			"cursor": {
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNString2string(w, s, v.(*model.BootstrapStatusChange).Cursor)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNString2string(w, s, object.(*model.BootstrapStatusChange).Cursor)
 				},
 			},
 			"bootstrap": {
-				Types:   []string{"Bootstrap"},
+				Type:    "Bootstrap",
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNBootstrap2ᚖbetterᚋcomputeᚋmodelᚐBootstrap(w, s, v.(*model.BootstrapStatusChange).Bootstrap)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNBootstrap2ᚖbetterᚋcomputeᚋmodelᚐBootstrap(w, s, object.(*model.BootstrapStatusChange).Bootstrap)
 				},
 			},
 			"from": {
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeOBootstrapStatus2ᚖbetterᚋcomputeᚋmodelᚐBootstrapStatus(w, s, v.(*model.BootstrapStatusChange).From)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeOBootstrapStatus2ᚖbetterᚋcomputeᚋmodelᚐBootstrapStatus(w, s, object.(*model.BootstrapStatusChange).From)
 				},
 			},
 			"to": {
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNBootstrapStatus2betterᚋcomputeᚋmodelᚐBootstrapStatus(w, s, v.(*model.BootstrapStatusChange).To)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNBootstrapStatus2betterᚋcomputeᚋmodelᚐBootstrapStatus(w, s, object.(*model.BootstrapStatusChange).To)
 				},
 			},
 			"at": {
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNTime2betterᚋcomputeᚋmodelᚐTime(w, s, v.(*model.BootstrapStatusChange).At)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNTime2betterᚋcomputeᚋmodelᚐTime(w, s, object.(*model.BootstrapStatusChange).At)
 				},
 			},
 		},
@@ -635,30 +635,30 @@ var planTypes = plan.Types{
 		Satisfies: bootstrapTransitionImplementors,
 		Fields: map[string]*plan.Field{
 			"from": {
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeOBootstrapStatus2ᚖbetterᚋcomputeᚋmodelᚐBootstrapStatus(w, s, v.(*model.BootstrapTransition).From)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeOBootstrapStatus2ᚖbetterᚋcomputeᚋmodelᚐBootstrapStatus(w, s, object.(*model.BootstrapTransition).From)
 				},
 			},
 			"to": {
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNBootstrapStatus2betterᚋcomputeᚋmodelᚐBootstrapStatus(w, s, v.(*model.BootstrapTransition).To)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNBootstrapStatus2betterᚋcomputeᚋmodelᚐBootstrapStatus(w, s, object.(*model.BootstrapTransition).To)
 				},
 			},
 			"at": {
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNTime2betterᚋcomputeᚋmodelᚐTime(w, s, v.(*model.BootstrapTransition).At)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNTime2betterᚋcomputeᚋmodelᚐTime(w, s, object.(*model.BootstrapTransition).At)
 				},
 			},
 			"reason": {
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeOString2ᚖstring(w, s, v.(*model.BootstrapTransition).Reason)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeOString2ᚖstring(w, s, object.(*model.BootstrapTransition).Reason)
 				},
 			},
 			"until": {
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeOTime2ᚖbetterᚋcomputeᚋmodelᚐTime(w, s, v.(*model.BootstrapTransition).Until)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeOTime2ᚖbetterᚋcomputeᚋmodelᚐTime(w, s, object.(*model.BootstrapTransition).Until)
 				},
 			},
 		},
@@ -667,10 +667,10 @@ var planTypes = plan.Types{
 		Satisfies: cancelBootstrapPayloadImplementors,
 		Fields: map[string]*plan.Field{
 			"bootstrap": {
-				Types:   []string{"Bootstrap"},
+				Type:    "Bootstrap",
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNBootstrap2ᚖbetterᚋcomputeᚋmodelᚐBootstrap(w, s, v.(*model.CancelBootstrapPayload).Bootstrap)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNBootstrap2ᚖbetterᚋcomputeᚋmodelᚐBootstrap(w, s, object.(*model.CancelBootstrapPayload).Bootstrap)
 				},
 			},
 		},
@@ -679,10 +679,10 @@ var planTypes = plan.Types{
 		Satisfies: checkProviderAccountPayloadImplementors,
 		Fields: map[string]*plan.Field{
 			"providerAccount": {
-				Types:   []string{"ProviderAccount"},
+				Type:    "ProviderAccount",
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNProviderAccount2ᚖbetterᚋcomputeᚋmodelᚐProviderAccount(w, s, v.(*model.CheckProviderAccountPayload).ProviderAccount)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNProviderAccount2ᚖbetterᚋcomputeᚋmodelᚐProviderAccount(w, s, object.(*model.CheckProviderAccountPayload).ProviderAccount)
 				},
 			},
 		},
@@ -691,10 +691,10 @@ var planTypes = plan.Types{
 		Satisfies: checkProviderConfigPayloadImplementors,
 		Fields: map[string]*plan.Field{
 			"check": {
-				Types:   []string{"ProviderAccountCheck"},
+				Type:    "ProviderAccountCheck",
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNProviderAccountCheck2ᚖbetterᚋcomputeᚋmodelᚐProviderAccountCheck(w, s, v.(*model.CheckProviderConfigPayload).Check)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNProviderAccountCheck2ᚖbetterᚋcomputeᚋmodelᚐProviderAccountCheck(w, s, object.(*model.CheckProviderConfigPayload).Check)
 				},
 			},
 		},
@@ -703,16 +703,16 @@ var planTypes = plan.Types{
 		Satisfies: createApiTokenPayloadImplementors,
 		Fields: map[string]*plan.Field{
 			"apiToken": {
-				Types:   []string{"ApiToken"},
+				Type:    "ApiToken",
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNApiToken2ᚖbetterᚋcomputeᚋmodelᚐAPIToken(w, s, v.(*model.CreateAPITokenPayload).APIToken)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNApiToken2ᚖbetterᚋcomputeᚋmodelᚐAPIToken(w, s, object.(*model.CreateAPITokenPayload).APIToken)
 				},
 			},
 			"token": {
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNString2string(w, s, v.(*model.CreateAPITokenPayload).Token)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNString2string(w, s, object.(*model.CreateAPITokenPayload).Token)
 				},
 			},
 		},
@@ -721,10 +721,10 @@ var planTypes = plan.Types{
 		Satisfies: createPoolPayloadImplementors,
 		Fields: map[string]*plan.Field{
 			"pool": {
-				Types:   []string{"Pool"},
+				Type:    "Pool",
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNPool2ᚖbetterᚋcomputeᚋmodelᚐPool(w, s, v.(*model.CreatePoolPayload).Pool)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNPool2ᚖbetterᚋcomputeᚋmodelᚐPool(w, s, object.(*model.CreatePoolPayload).Pool)
 				},
 			},
 		},
@@ -733,16 +733,16 @@ var planTypes = plan.Types{
 		Satisfies: createProviderAccountPayloadImplementors,
 		Fields: map[string]*plan.Field{
 			"providerAccount": {
-				Types:   []string{"ProviderAccount"},
+				Type:    "ProviderAccount",
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNProviderAccount2ᚖbetterᚋcomputeᚋmodelᚐProviderAccount(w, s, v.(*model.CreateProviderAccountPayload).ProviderAccount)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNProviderAccount2ᚖbetterᚋcomputeᚋmodelᚐProviderAccount(w, s, object.(*model.CreateProviderAccountPayload).ProviderAccount)
 				},
 			},
 			"replayed": {
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNBoolean2bool(w, s, v.(*model.CreateProviderAccountPayload).Replayed)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNBoolean2bool(w, s, object.(*model.CreateProviderAccountPayload).Replayed)
 				},
 			},
 		},
@@ -751,10 +751,10 @@ var planTypes = plan.Types{
 		Satisfies: defineRolePayloadImplementors,
 		Fields: map[string]*plan.Field{
 			"role": {
-				Types:   []string{"Role"},
+				Type:    "Role",
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNRole2ᚖbetterᚋcomputeᚋmodelᚐRole(w, s, v.(*model.DefineRolePayload).Role)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNRole2ᚖbetterᚋcomputeᚋmodelᚐRole(w, s, object.(*model.DefineRolePayload).Role)
 				},
 			},
 		},
@@ -764,14 +764,14 @@ var planTypes = plan.Types{
 		Fields: map[string]*plan.Field{
 			"deleted": {
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNBoolean2bool(w, s, v.(*model.DeleteProviderAccountPayload).Deleted)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNBoolean2bool(w, s, object.(*model.DeleteProviderAccountPayload).Deleted)
 				},
 			},
 			"deletedId": {
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNID2string(w, s, v.(*model.DeleteProviderAccountPayload).DeletedID)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNID2string(w, s, object.(*model.DeleteProviderAccountPayload).DeletedID)
 				},
 			},
 		},
@@ -781,8 +781,8 @@ var planTypes = plan.Types{
 		Fields: map[string]*plan.Field{
 			"deleted": {
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNBoolean2bool(w, s, v.(*model.DeleteRolePayload).Deleted)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNBoolean2bool(w, s, object.(*model.DeleteRolePayload).Deleted)
 				},
 			},
 		},
@@ -792,8 +792,8 @@ var planTypes = plan.Types{
 		Fields: map[string]*plan.Field{
 			"deleted": {
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNBoolean2bool(w, s, v.(*model.DeleteSecretPayload).Deleted)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNBoolean2bool(w, s, object.(*model.DeleteSecretPayload).Deleted)
 				},
 			},
 		},
@@ -803,20 +803,20 @@ var planTypes = plan.Types{
 		Fields: map[string]*plan.Field{
 			"sizeGB": {
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNInt2int64(w, s, v.(*model.Disk).SizeGB)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNInt2int64(w, s, object.(*model.Disk).SizeGB)
 				},
 			},
 			"count": {
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNInt2int(w, s, v.(*model.Disk).Count)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNInt2int(w, s, object.(*model.Disk).Count)
 				},
 			},
 			"media": {
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNString2string(w, s, v.(*model.Disk).Media)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNString2string(w, s, object.(*model.Disk).Media)
 				},
 			},
 		},
@@ -826,25 +826,25 @@ var planTypes = plan.Types{
 		Fields: map[string]*plan.Field{
 			"model": {
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNString2string(w, s, v.(*model.GPU).Model)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNString2string(w, s, object.(*model.GPU).Model)
 				},
 			},
 			"vendor": {
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNString2string(w, s, v.(*model.GPU).Vendor)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNString2string(w, s, object.(*model.GPU).Vendor)
 				},
 			},
 			"count": {
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNInt2int(w, s, v.(*model.GPU).Count)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNInt2int(w, s, object.(*model.GPU).Count)
 				},
 			},
 			"memoryGiB": {
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeOFloat2ᚖfloat64(w, s, v.(*model.GPU).MemoryGiB)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeOFloat2ᚖfloat64(w, s, object.(*model.GPU).MemoryGiB)
 				},
 			},
 		},
@@ -853,10 +853,10 @@ var planTypes = plan.Types{
 		Satisfies: grantRolePayloadImplementors,
 		Fields: map[string]*plan.Field{
 			"roleBinding": {
-				Types:   []string{"RoleBinding"},
+				Type:    "RoleBinding",
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNRoleBinding2ᚖbetterᚋcomputeᚋmodelᚐRoleBinding(w, s, v.(*model.GrantRolePayload).RoleBinding)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNRoleBinding2ᚖbetterᚋcomputeᚋmodelᚐRoleBinding(w, s, object.(*model.GrantRolePayload).RoleBinding)
 				},
 			},
 		},
@@ -866,66 +866,66 @@ var planTypes = plan.Types{
 		Fields: map[string]*plan.Field{
 			"id": {
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNID2string(w, s, v.(*model.Host).ID)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNID2string(w, s, object.(*model.Host).ID)
 				},
 			},
 			"tenantId": {
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNID2string(w, s, v.(*model.Host).TenantID)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNID2string(w, s, object.(*model.Host).TenantID)
 				},
 			},
 			"poolId": {
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNID2string(w, s, v.(*model.Host).PoolID)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNID2string(w, s, object.(*model.Host).PoolID)
 				},
 			},
 			"bootstrapId": {
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNID2string(w, s, v.(*model.Host).BootstrapID)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNID2string(w, s, object.(*model.Host).BootstrapID)
 				},
 			},
 			"accountId": {
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNID2string(w, s, v.(*model.Host).AccountID)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNID2string(w, s, object.(*model.Host).AccountID)
 				},
 			},
 			"machineId": {
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNID2string(w, s, v.(*model.Host).MachineID)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNID2string(w, s, object.(*model.Host).MachineID)
 				},
 			},
 			"joinedAt": {
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNTime2betterᚋcomputeᚋmodelᚐTime(w, s, v.(*model.Host).JoinedAt)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNTime2betterᚋcomputeᚋmodelᚐTime(w, s, object.(*model.Host).JoinedAt)
 				},
 			},
 			"lastSeenAt": {
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNTime2betterᚋcomputeᚋmodelᚐTime(w, s, v.(*model.Host).LastSeenAt)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNTime2betterᚋcomputeᚋmodelᚐTime(w, s, object.(*model.Host).LastSeenAt)
 				},
 			},
 			"agentVersion": {
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNString2string(w, s, v.(*model.Host).AgentVersion)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNString2string(w, s, object.(*model.Host).AgentVersion)
 				},
 			},
 			"certificateNotAfter": {
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeOTime2ᚖbetterᚋcomputeᚋmodelᚐTime(w, s, v.(*model.Host).CertificateNotAfter)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeOTime2ᚖbetterᚋcomputeᚋmodelᚐTime(w, s, object.(*model.Host).CertificateNotAfter)
 				},
 			},
 			"removedAt": {
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeOTime2ᚖbetterᚋcomputeᚋmodelᚐTime(w, s, v.(*model.Host).RemovedAt)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeOTime2ᚖbetterᚋcomputeᚋmodelᚐTime(w, s, object.(*model.Host).RemovedAt)
 				},
 			},
 		},
@@ -934,24 +934,24 @@ var planTypes = plan.Types{
 		Satisfies: hostConnectionImplementors,
 		Fields: map[string]*plan.Field{
 			"edges": {
-				Types:   []string{"HostEdge"},
+				Type:    "HostEdge",
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNHostEdge2ᚕᚖbetterᚋcomputeᚋmodelᚐEdgeᚄ(w, s, v.(*model.Connection[model.Host]).Edges)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNHostEdge2ᚕᚖbetterᚋcomputeᚋmodelᚐEdgeᚄ(w, s, object.(*model.Connection[model.Host]).Edges)
 				},
 			},
 			"nodes": {
-				Types:   []string{"Host"},
+				Type:    "Host",
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNHost2ᚕᚖbetterᚋcomputeᚋmodelᚐHostᚄ(w, s, v.(*model.Connection[model.Host]).Nodes())
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNHost2ᚕᚖbetterᚋcomputeᚋmodelᚐHostᚄ(w, s, object.(*model.Connection[model.Host]).Nodes())
 				},
 			},
 			"pageInfo": {
-				Types:   []string{"PageInfo"},
+				Type:    "PageInfo",
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNPageInfo2ᚖbetterᚋcomputeᚋmodelᚐPageInfo(w, s, v.(*model.Connection[model.Host]).PageInfo)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNPageInfo2ᚖbetterᚋcomputeᚋmodelᚐPageInfo(w, s, object.(*model.Connection[model.Host]).PageInfo)
 				},
 			},
 		},
@@ -961,15 +961,15 @@ var planTypes = plan.Types{
 		Fields: map[string]*plan.Field{
 			"cursor": {
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNString2string(w, s, v.(*model.Edge[model.Host]).Cursor)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNString2string(w, s, object.(*model.Edge[model.Host]).Cursor)
 				},
 			},
 			"node": {
-				Types:   []string{"Host"},
+				Type:    "Host",
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNHost2ᚖbetterᚋcomputeᚋmodelᚐHost(w, s, v.(*model.Edge[model.Host]).Node)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNHost2ᚖbetterᚋcomputeᚋmodelᚐHost(w, s, object.(*model.Edge[model.Host]).Node)
 				},
 			},
 		},
@@ -979,43 +979,43 @@ var planTypes = plan.Types{
 		Fields: map[string]*plan.Field{
 			"id": {
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNID2string(w, s, v.(*model.Machine).ID)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNID2string(w, s, object.(*model.Machine).ID)
 				},
 			},
 			"name": {
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNString2string(w, s, v.(*model.Machine).Name)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNString2string(w, s, object.(*model.Machine).Name)
 				},
 			},
 			"kind": {
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNMachineKind2betterᚋcomputeᚋmodelᚐMachineKind(w, s, v.(*model.Machine).Kind)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNMachineKind2betterᚋcomputeᚋmodelᚐMachineKind(w, s, object.(*model.Machine).Kind)
 				},
 			},
 			"region": {
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNString2string(w, s, v.(*model.Machine).Region)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNString2string(w, s, object.(*model.Machine).Region)
 				},
 			},
 			"status": {
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNString2string(w, s, v.(*model.Machine).Status)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNString2string(w, s, object.(*model.Machine).Status)
 				},
 			},
 			"addresses": {
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNString2ᚕstringᚄ(w, s, v.(*model.Machine).Addresses)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNString2ᚕstringᚄ(w, s, object.(*model.Machine).Addresses)
 				},
 			},
 			"offerId": {
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeOID2ᚖstring(w, s, v.(*model.Machine).OfferID)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeOID2ᚖstring(w, s, object.(*model.Machine).OfferID)
 				},
 			},
 		},
@@ -1024,128 +1024,128 @@ var planTypes = plan.Types{
 		Satisfies: mutationImplementors,
 		Fields: map[string]*plan.Field{
 			"createApiToken": {
-				Types: []string{"CreateApiTokenPayload"},
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
+				Type: "CreateApiTokenPayload",
+				Value: func(w *plan.Writer, s *plan.Selection, v any) bool {
 					return writeOCreateApiTokenPayload2ᚖbetterᚋcomputeᚋmodelᚐCreateAPITokenPayload(w, s, v.(*model.CreateAPITokenPayload))
 				},
 			},
 			"revokeApiToken": {
-				Types: []string{"RevokeApiTokenPayload"},
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
+				Type: "RevokeApiTokenPayload",
+				Value: func(w *plan.Writer, s *plan.Selection, v any) bool {
 					return writeORevokeApiTokenPayload2ᚖbetterᚋcomputeᚋmodelᚐRevokeAPITokenPayload(w, s, v.(*model.RevokeAPITokenPayload))
 				},
 			},
 			"retryBootstrap": {
-				Types: []string{"RetryBootstrapPayload"},
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
+				Type: "RetryBootstrapPayload",
+				Value: func(w *plan.Writer, s *plan.Selection, v any) bool {
 					return writeORetryBootstrapPayload2ᚖbetterᚋcomputeᚋmodelᚐRetryBootstrapPayload(w, s, v.(*model.RetryBootstrapPayload))
 				},
 			},
 			"releaseMachine": {
-				Types: []string{"ReleaseMachinePayload"},
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
+				Type: "ReleaseMachinePayload",
+				Value: func(w *plan.Writer, s *plan.Selection, v any) bool {
 					return writeOReleaseMachinePayload2ᚖbetterᚋcomputeᚋmodelᚐReleaseMachinePayload(w, s, v.(*model.ReleaseMachinePayload))
 				},
 			},
 			"bootstrapMachine": {
-				Types: []string{"BootstrapMachinePayload"},
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
+				Type: "BootstrapMachinePayload",
+				Value: func(w *plan.Writer, s *plan.Selection, v any) bool {
 					return writeOBootstrapMachinePayload2ᚖbetterᚋcomputeᚋmodelᚐBootstrapMachinePayload(w, s, v.(*model.BootstrapMachinePayload))
 				},
 			},
 			"cancelBootstrap": {
-				Types: []string{"CancelBootstrapPayload"},
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
+				Type: "CancelBootstrapPayload",
+				Value: func(w *plan.Writer, s *plan.Selection, v any) bool {
 					return writeOCancelBootstrapPayload2ᚖbetterᚋcomputeᚋmodelᚐCancelBootstrapPayload(w, s, v.(*model.CancelBootstrapPayload))
 				},
 			},
 			"resolveClaim": {
-				Types: []string{"ResolveClaimPayload"},
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
+				Type: "ResolveClaimPayload",
+				Value: func(w *plan.Writer, s *plan.Selection, v any) bool {
 					return writeOResolveClaimPayload2ᚖbetterᚋcomputeᚋmodelᚐResolveClaimPayload(w, s, v.(*model.ResolveClaimPayload))
 				},
 			},
 			"removeHost": {
-				Types: []string{"RemoveHostPayload"},
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
+				Type: "RemoveHostPayload",
+				Value: func(w *plan.Writer, s *plan.Selection, v any) bool {
 					return writeORemoveHostPayload2ᚖbetterᚋcomputeᚋmodelᚐRemoveHostPayload(w, s, v.(*model.RemoveHostPayload))
 				},
 			},
 			"createPool": {
-				Types: []string{"CreatePoolPayload"},
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
+				Type: "CreatePoolPayload",
+				Value: func(w *plan.Writer, s *plan.Selection, v any) bool {
 					return writeOCreatePoolPayload2ᚖbetterᚋcomputeᚋmodelᚐCreatePoolPayload(w, s, v.(*model.CreatePoolPayload))
 				},
 			},
 			"archivePool": {
-				Types: []string{"ArchivePoolPayload"},
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
+				Type: "ArchivePoolPayload",
+				Value: func(w *plan.Writer, s *plan.Selection, v any) bool {
 					return writeOArchivePoolPayload2ᚖbetterᚋcomputeᚋmodelᚐArchivePoolPayload(w, s, v.(*model.ArchivePoolPayload))
 				},
 			},
 			"createProviderAccount": {
-				Types: []string{"CreateProviderAccountPayload"},
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
+				Type: "CreateProviderAccountPayload",
+				Value: func(w *plan.Writer, s *plan.Selection, v any) bool {
 					return writeOCreateProviderAccountPayload2ᚖbetterᚋcomputeᚋmodelᚐCreateProviderAccountPayload(w, s, v.(*model.CreateProviderAccountPayload))
 				},
 			},
 			"updateProviderAccount": {
-				Types: []string{"UpdateProviderAccountPayload"},
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
+				Type: "UpdateProviderAccountPayload",
+				Value: func(w *plan.Writer, s *plan.Selection, v any) bool {
 					return writeOUpdateProviderAccountPayload2ᚖbetterᚋcomputeᚋmodelᚐUpdateProviderAccountPayload(w, s, v.(*model.UpdateProviderAccountPayload))
 				},
 			},
 			"deleteProviderAccount": {
-				Types: []string{"DeleteProviderAccountPayload"},
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
+				Type: "DeleteProviderAccountPayload",
+				Value: func(w *plan.Writer, s *plan.Selection, v any) bool {
 					return writeODeleteProviderAccountPayload2ᚖbetterᚋcomputeᚋmodelᚐDeleteProviderAccountPayload(w, s, v.(*model.DeleteProviderAccountPayload))
 				},
 			},
 			"checkProviderAccount": {
-				Types: []string{"CheckProviderAccountPayload"},
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
+				Type: "CheckProviderAccountPayload",
+				Value: func(w *plan.Writer, s *plan.Selection, v any) bool {
 					return writeOCheckProviderAccountPayload2ᚖbetterᚋcomputeᚋmodelᚐCheckProviderAccountPayload(w, s, v.(*model.CheckProviderAccountPayload))
 				},
 			},
 			"checkProviderConfig": {
-				Types: []string{"CheckProviderConfigPayload"},
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
+				Type: "CheckProviderConfigPayload",
+				Value: func(w *plan.Writer, s *plan.Selection, v any) bool {
 					return writeOCheckProviderConfigPayload2ᚖbetterᚋcomputeᚋmodelᚐCheckProviderConfigPayload(w, s, v.(*model.CheckProviderConfigPayload))
 				},
 			},
 			"putSecret": {
-				Types: []string{"PutSecretPayload"},
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
+				Type: "PutSecretPayload",
+				Value: func(w *plan.Writer, s *plan.Selection, v any) bool {
 					return writeOPutSecretPayload2ᚖbetterᚋcomputeᚋmodelᚐPutSecretPayload(w, s, v.(*model.PutSecretPayload))
 				},
 			},
 			"deleteSecret": {
-				Types: []string{"DeleteSecretPayload"},
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
+				Type: "DeleteSecretPayload",
+				Value: func(w *plan.Writer, s *plan.Selection, v any) bool {
 					return writeODeleteSecretPayload2ᚖbetterᚋcomputeᚋmodelᚐDeleteSecretPayload(w, s, v.(*model.DeleteSecretPayload))
 				},
 			},
 			"grantRole": {
-				Types: []string{"GrantRolePayload"},
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
+				Type: "GrantRolePayload",
+				Value: func(w *plan.Writer, s *plan.Selection, v any) bool {
 					return writeOGrantRolePayload2ᚖbetterᚋcomputeᚋmodelᚐGrantRolePayload(w, s, v.(*model.GrantRolePayload))
 				},
 			},
 			"revokeRole": {
-				Types: []string{"RevokeRolePayload"},
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
+				Type: "RevokeRolePayload",
+				Value: func(w *plan.Writer, s *plan.Selection, v any) bool {
 					return writeORevokeRolePayload2ᚖbetterᚋcomputeᚋmodelᚐRevokeRolePayload(w, s, v.(*model.RevokeRolePayload))
 				},
 			},
 			"defineRole": {
-				Types: []string{"DefineRolePayload"},
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
+				Type: "DefineRolePayload",
+				Value: func(w *plan.Writer, s *plan.Selection, v any) bool {
 					return writeODefineRolePayload2ᚖbetterᚋcomputeᚋmodelᚐDefineRolePayload(w, s, v.(*model.DefineRolePayload))
 				},
 			},
 			"deleteRole": {
-				Types: []string{"DeleteRolePayload"},
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
+				Type: "DeleteRolePayload",
+				Value: func(w *plan.Writer, s *plan.Selection, v any) bool {
 					return writeODeleteRolePayload2ᚖbetterᚋcomputeᚋmodelᚐDeleteRolePayload(w, s, v.(*model.DeleteRolePayload))
 				},
 			},
@@ -1156,80 +1156,80 @@ var planTypes = plan.Types{
 		Fields: map[string]*plan.Field{
 			"id": {
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNID2string(w, s, v.(*model.Offer).ID)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNID2string(w, s, object.(*model.Offer).ID)
 				},
 			},
 			"kind": {
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNMachineKind2betterᚋcomputeᚋmodelᚐMachineKind(w, s, v.(*model.Offer).Kind)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNMachineKind2betterᚋcomputeᚋmodelᚐMachineKind(w, s, object.(*model.Offer).Kind)
 				},
 			},
 			"region": {
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNString2string(w, s, v.(*model.Offer).Region)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNString2string(w, s, object.(*model.Offer).Region)
 				},
 			},
 			"providerRegion": {
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNString2string(w, s, v.(*model.Offer).ProviderRegion)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNString2string(w, s, object.(*model.Offer).ProviderRegion)
 				},
 			},
 			"name": {
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNString2string(w, s, v.(*model.Offer).Name)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNString2string(w, s, object.(*model.Offer).Name)
 				},
 			},
 			"arch": {
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeOString2ᚖstring(w, s, v.(*model.Offer).Arch)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeOString2ᚖstring(w, s, object.(*model.Offer).Arch)
 				},
 			},
 			"vcpu": {
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeOInt2ᚖint(w, s, v.(*model.Offer).VCPU)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeOInt2ᚖint(w, s, object.(*model.Offer).VCPU)
 				},
 			},
 			"memoryGiB": {
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeOFloat2ᚖfloat64(w, s, v.(*model.Offer).MemoryGiB)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeOFloat2ᚖfloat64(w, s, object.(*model.Offer).MemoryGiB)
 				},
 			},
 			"disks": {
-				Types:   []string{"Disk"},
+				Type:    "Disk",
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNDisk2ᚕᚖbetterᚋcomputeᚋmodelᚐDiskᚄ(w, s, v.(*model.Offer).Disks)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNDisk2ᚕᚖbetterᚋcomputeᚋmodelᚐDiskᚄ(w, s, object.(*model.Offer).Disks)
 				},
 			},
 			"gpu": {
-				Types:     []string{"Gpu"},
+				Type:      "Gpu",
 				KeepsNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeOGpu2ᚖbetterᚋcomputeᚋmodelᚐGPU(w, s, v.(*model.Offer).GPU)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeOGpu2ᚖbetterᚋcomputeᚋmodelᚐGPU(w, s, object.(*model.Offer).GPU)
 				},
 			},
 			"price": {
-				Types:     []string{"Price"},
+				Type:      "Price",
 				KeepsNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeOPrice2ᚖbetterᚋcomputeᚋmodelᚐPrice(w, s, v.(*model.Offer).Price)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeOPrice2ᚖbetterᚋcomputeᚋmodelᚐPrice(w, s, object.(*model.Offer).Price)
 				},
 			},
 			"availability": {
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNAvailability2betterᚋcomputeᚋmodelᚐAvailability(w, s, v.(*model.Offer).Availability)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNAvailability2betterᚋcomputeᚋmodelᚐAvailability(w, s, object.(*model.Offer).Availability)
 				},
 			},
 			"observedAt": {
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNTime2betterᚋcomputeᚋmodelᚐTime(w, s, v.(*model.Offer).ObservedAt)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNTime2betterᚋcomputeᚋmodelᚐTime(w, s, object.(*model.Offer).ObservedAt)
 				},
 			},
 		},
@@ -1239,78 +1239,78 @@ var planTypes = plan.Types{
 		Fields: map[string]*plan.Field{
 			"id": {
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNID2string(w, s, v.(*model.Orphan).ID)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNID2string(w, s, object.(*model.Orphan).ID)
 				},
 			},
 			"tenantId": {
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNID2string(w, s, v.(*model.Orphan).TenantID)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNID2string(w, s, object.(*model.Orphan).TenantID)
 				},
 			},
 			"accountId": {
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNID2string(w, s, v.(*model.Orphan).AccountID)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNID2string(w, s, object.(*model.Orphan).AccountID)
 				},
 			},
 			"kind": {
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNOrphanKind2betterᚋcomputeᚋmodelᚐOrphanKind(w, s, v.(*model.Orphan).Kind)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNOrphanKind2betterᚋcomputeᚋmodelᚐOrphanKind(w, s, object.(*model.Orphan).Kind)
 				},
 			},
 			"machineId": {
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNID2string(w, s, v.(*model.Orphan).MachineID)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNID2string(w, s, object.(*model.Orphan).MachineID)
 				},
 			},
 			"operationId": {
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeOString2ᚖstring(w, s, v.(*model.Orphan).OperationID)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeOString2ᚖstring(w, s, object.(*model.Orphan).OperationID)
 				},
 			},
 			"bootstrapId": {
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeOID2ᚖstring(w, s, v.(*model.Orphan).BootstrapID)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeOID2ᚖstring(w, s, object.(*model.Orphan).BootstrapID)
 				},
 			},
 			"hostId": {
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeOID2ᚖstring(w, s, v.(*model.Orphan).HostID)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeOID2ᚖstring(w, s, object.(*model.Orphan).HostID)
 				},
 			},
 			"price": {
-				Types:     []string{"Price"},
+				Type:      "Price",
 				KeepsNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeOPrice2ᚖbetterᚋcomputeᚋmodelᚐPrice(w, s, v.(*model.Orphan).Price)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeOPrice2ᚖbetterᚋcomputeᚋmodelᚐPrice(w, s, object.(*model.Orphan).Price)
 				},
 			},
 			"firstSeenAt": {
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNTime2betterᚋcomputeᚋmodelᚐTime(w, s, v.(*model.Orphan).FirstSeenAt)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNTime2betterᚋcomputeᚋmodelᚐTime(w, s, object.(*model.Orphan).FirstSeenAt)
 				},
 			},
 			"lastSeenAt": {
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNTime2betterᚋcomputeᚋmodelᚐTime(w, s, v.(*model.Orphan).LastSeenAt)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNTime2betterᚋcomputeᚋmodelᚐTime(w, s, object.(*model.Orphan).LastSeenAt)
 				},
 			},
 			"resolvedAt": {
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeOTime2ᚖbetterᚋcomputeᚋmodelᚐTime(w, s, v.(*model.Orphan).ResolvedAt)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeOTime2ᚖbetterᚋcomputeᚋmodelᚐTime(w, s, object.(*model.Orphan).ResolvedAt)
 				},
 			},
 			"release": {
-				Types:     []string{"OrphanRelease"},
+				Type:      "OrphanRelease",
 				KeepsNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeOOrphanRelease2ᚖbetterᚋcomputeᚋmodelᚐOrphanRelease(w, s, v.(*model.Orphan).Release())
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeOOrphanRelease2ᚖbetterᚋcomputeᚋmodelᚐOrphanRelease(w, s, object.(*model.Orphan).Release())
 				},
 			},
 		},
@@ -1319,24 +1319,24 @@ var planTypes = plan.Types{
 		Satisfies: orphanConnectionImplementors,
 		Fields: map[string]*plan.Field{
 			"edges": {
-				Types:   []string{"OrphanEdge"},
+				Type:    "OrphanEdge",
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNOrphanEdge2ᚕᚖbetterᚋcomputeᚋmodelᚐEdgeᚄ(w, s, v.(*model.Connection[model.Orphan]).Edges)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNOrphanEdge2ᚕᚖbetterᚋcomputeᚋmodelᚐEdgeᚄ(w, s, object.(*model.Connection[model.Orphan]).Edges)
 				},
 			},
 			"nodes": {
-				Types:   []string{"Orphan"},
+				Type:    "Orphan",
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNOrphan2ᚕᚖbetterᚋcomputeᚋmodelᚐOrphanᚄ(w, s, v.(*model.Connection[model.Orphan]).Nodes())
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNOrphan2ᚕᚖbetterᚋcomputeᚋmodelᚐOrphanᚄ(w, s, object.(*model.Connection[model.Orphan]).Nodes())
 				},
 			},
 			"pageInfo": {
-				Types:   []string{"PageInfo"},
+				Type:    "PageInfo",
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNPageInfo2ᚖbetterᚋcomputeᚋmodelᚐPageInfo(w, s, v.(*model.Connection[model.Orphan]).PageInfo)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNPageInfo2ᚖbetterᚋcomputeᚋmodelᚐPageInfo(w, s, object.(*model.Connection[model.Orphan]).PageInfo)
 				},
 			},
 		},
@@ -1346,15 +1346,15 @@ var planTypes = plan.Types{
 		Fields: map[string]*plan.Field{
 			"cursor": {
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNString2string(w, s, v.(*model.Edge[model.Orphan]).Cursor)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNString2string(w, s, object.(*model.Edge[model.Orphan]).Cursor)
 				},
 			},
 			"node": {
-				Types:   []string{"Orphan"},
+				Type:    "Orphan",
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNOrphan2ᚖbetterᚋcomputeᚋmodelᚐOrphan(w, s, v.(*model.Edge[model.Orphan]).Node)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNOrphan2ᚖbetterᚋcomputeᚋmodelᚐOrphan(w, s, object.(*model.Edge[model.Orphan]).Node)
 				},
 			},
 		},
@@ -1364,36 +1364,36 @@ var planTypes = plan.Types{
 		Fields: map[string]*plan.Field{
 			"requestedAt": {
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNTime2betterᚋcomputeᚋmodelᚐTime(w, s, v.(*model.OrphanRelease).RequestedAt)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNTime2betterᚋcomputeᚋmodelᚐTime(w, s, object.(*model.OrphanRelease).RequestedAt)
 				},
 			},
 			"requestedBy": {
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNString2string(w, s, v.(*model.OrphanRelease).RequestedBy)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNString2string(w, s, object.(*model.OrphanRelease).RequestedBy)
 				},
 			},
 			"attempts": {
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNInt2int(w, s, v.(*model.OrphanRelease).Attempts)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNInt2int(w, s, object.(*model.OrphanRelease).Attempts)
 				},
 			},
 			"lastError": {
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNString2string(w, s, v.(*model.OrphanRelease).LastError)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNString2string(w, s, object.(*model.OrphanRelease).LastError)
 				},
 			},
 			"nextTryAt": {
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeOTime2ᚖbetterᚋcomputeᚋmodelᚐTime(w, s, v.(*model.OrphanRelease).NextTryAt)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeOTime2ᚖbetterᚋcomputeᚋmodelᚐTime(w, s, object.(*model.OrphanRelease).NextTryAt)
 				},
 			},
 			"droppedAt": {
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeOTime2ᚖbetterᚋcomputeᚋmodelᚐTime(w, s, v.(*model.OrphanRelease).DroppedAt)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeOTime2ᚖbetterᚋcomputeᚋmodelᚐTime(w, s, object.(*model.OrphanRelease).DroppedAt)
 				},
 			},
 		},
@@ -1403,24 +1403,24 @@ var planTypes = plan.Types{
 		Fields: map[string]*plan.Field{
 			"hasNextPage": {
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNBoolean2bool(w, s, v.(*model.PageInfo).HasNextPage)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNBoolean2bool(w, s, object.(*model.PageInfo).HasNextPage)
 				},
 			},
 			"hasPreviousPage": {
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNBoolean2bool(w, s, v.(*model.PageInfo).HasPreviousPage)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNBoolean2bool(w, s, object.(*model.PageInfo).HasPreviousPage)
 				},
 			},
 			"startCursor": {
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeOString2ᚖstring(w, s, v.(*model.PageInfo).StartCursor)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeOString2ᚖstring(w, s, object.(*model.PageInfo).StartCursor)
 				},
 			},
 			"endCursor": {
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeOString2ᚖstring(w, s, v.(*model.PageInfo).EndCursor)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeOString2ᚖstring(w, s, object.(*model.PageInfo).EndCursor)
 				},
 			},
 		},
@@ -1430,37 +1430,37 @@ var planTypes = plan.Types{
 		Fields: map[string]*plan.Field{
 			"id": {
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNID2string(w, s, v.(*model.Pool).ID)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNID2string(w, s, object.(*model.Pool).ID)
 				},
 			},
 			"tenantId": {
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNID2string(w, s, v.(*model.Pool).TenantID)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNID2string(w, s, object.(*model.Pool).TenantID)
 				},
 			},
 			"name": {
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNString2string(w, s, v.(*model.Pool).Name)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNString2string(w, s, object.(*model.Pool).Name)
 				},
 			},
 			"class": {
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNPoolClass2betterᚋcomputeᚋmodelᚐPoolClass(w, s, v.(*model.Pool).Class)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNPoolClass2betterᚋcomputeᚋmodelᚐPoolClass(w, s, object.(*model.Pool).Class)
 				},
 			},
 			"agent": {
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNPoolAgent2betterᚋcomputeᚋmodelᚐPoolAgent(w, s, v.(*model.Pool).Agent)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNPoolAgent2betterᚋcomputeᚋmodelᚐPoolAgent(w, s, object.(*model.Pool).Agent)
 				},
 			},
 			"account": {
-				Types: []string{"ProviderAccount"},
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
+				Type: "ProviderAccount",
+				Value: func(w *plan.Writer, s *plan.Selection, v any) bool {
 					return writeOProviderAccount2ᚖbetterᚋcomputeᚋmodelᚐProviderAccount(w, s, v.(*model.ProviderAccount))
 				},
 				Resolve: func(ec any, ctx context.Context, field graphql.CollectedField, object any) graphql.Marshaler {
@@ -1469,20 +1469,20 @@ var planTypes = plan.Types{
 				Found: plan.Found[*model.ProviderAccount],
 			},
 			"archivedAt": {
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeOTime2ᚖbetterᚋcomputeᚋmodelᚐTime(w, s, v.(*model.Pool).ArchivedAt)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeOTime2ᚖbetterᚋcomputeᚋmodelᚐTime(w, s, object.(*model.Pool).ArchivedAt)
 				},
 			},
 			"createdAt": {
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNTime2betterᚋcomputeᚋmodelᚐTime(w, s, v.(*model.Pool).CreatedAt)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNTime2betterᚋcomputeᚋmodelᚐTime(w, s, object.(*model.Pool).CreatedAt)
 				},
 			},
 			"hosts": {
-				Types:   []string{"HostConnection"},
+				Type:    "HostConnection",
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
+				Value: func(w *plan.Writer, s *plan.Selection, v any) bool {
 					return writeNHostConnection2ᚖbetterᚋcomputeᚋmodelᚐConnection(w, s, v.(*model.Connection[model.Host]))
 				},
 				Resolve: func(ec any, ctx context.Context, field graphql.CollectedField, object any) graphql.Marshaler {
@@ -1495,24 +1495,24 @@ var planTypes = plan.Types{
 		Satisfies: poolConnectionImplementors,
 		Fields: map[string]*plan.Field{
 			"edges": {
-				Types:   []string{"PoolEdge"},
+				Type:    "PoolEdge",
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNPoolEdge2ᚕᚖbetterᚋcomputeᚋmodelᚐEdgeᚄ(w, s, v.(*model.Connection[model.Pool]).Edges)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNPoolEdge2ᚕᚖbetterᚋcomputeᚋmodelᚐEdgeᚄ(w, s, object.(*model.Connection[model.Pool]).Edges)
 				},
 			},
 			"nodes": {
-				Types:   []string{"Pool"},
+				Type:    "Pool",
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNPool2ᚕᚖbetterᚋcomputeᚋmodelᚐPoolᚄ(w, s, v.(*model.Connection[model.Pool]).Nodes())
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNPool2ᚕᚖbetterᚋcomputeᚋmodelᚐPoolᚄ(w, s, object.(*model.Connection[model.Pool]).Nodes())
 				},
 			},
 			"pageInfo": {
-				Types:   []string{"PageInfo"},
+				Type:    "PageInfo",
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNPageInfo2ᚖbetterᚋcomputeᚋmodelᚐPageInfo(w, s, v.(*model.Connection[model.Pool]).PageInfo)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNPageInfo2ᚖbetterᚋcomputeᚋmodelᚐPageInfo(w, s, object.(*model.Connection[model.Pool]).PageInfo)
 				},
 			},
 		},
@@ -1522,15 +1522,15 @@ var planTypes = plan.Types{
 		Fields: map[string]*plan.Field{
 			"cursor": {
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNString2string(w, s, v.(*model.Edge[model.Pool]).Cursor)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNString2string(w, s, object.(*model.Edge[model.Pool]).Cursor)
 				},
 			},
 			"node": {
-				Types:   []string{"Pool"},
+				Type:    "Pool",
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNPool2ᚖbetterᚋcomputeᚋmodelᚐPool(w, s, v.(*model.Edge[model.Pool]).Node)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNPool2ᚖbetterᚋcomputeᚋmodelᚐPool(w, s, object.(*model.Edge[model.Pool]).Node)
 				},
 			},
 		},
@@ -1539,30 +1539,30 @@ var planTypes = plan.Types{
 		Satisfies: priceImplementors,
 		Fields: map[string]*plan.Field{
 			"hourly": {
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeOString2ᚖstring(w, s, v.(*model.Price).Hourly)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeOString2ᚖstring(w, s, object.(*model.Price).Hourly)
 				},
 			},
 			"monthly": {
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeOString2ᚖstring(w, s, v.(*model.Price).Monthly)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeOString2ᚖstring(w, s, object.(*model.Price).Monthly)
 				},
 			},
 			"setup": {
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeOString2ᚖstring(w, s, v.(*model.Price).Setup)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeOString2ᚖstring(w, s, object.(*model.Price).Setup)
 				},
 			},
 			"currency": {
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNString2string(w, s, v.(*model.Price).Currency)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNString2string(w, s, object.(*model.Price).Currency)
 				},
 			},
 			"taxIncluded": {
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNBoolean2bool(w, s, v.(*model.Price).TaxIncluded)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNBoolean2bool(w, s, object.(*model.Price).TaxIncluded)
 				},
 			},
 		},
@@ -1572,33 +1572,33 @@ var planTypes = plan.Types{
 		Fields: map[string]*plan.Field{
 			"name": {
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNString2string(w, s, v.(*model.Provider).Name)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNString2string(w, s, object.(*model.Provider).Name)
 				},
 			},
 			"displayName": {
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNString2string(w, s, v.(*model.Provider).DisplayName)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNString2string(w, s, object.(*model.Provider).DisplayName)
 				},
 			},
 			"configSchema": {
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNJSON2betterᚋcomputeᚋmodelᚐJSON(w, s, v.(*model.Provider).ConfigSchema)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNJSON2betterᚋcomputeᚋmodelᚐJSON(w, s, object.(*model.Provider).ConfigSchema)
 				},
 			},
 			"secretFields": {
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNString2ᚕstringᚄ(w, s, v.(*model.Provider).SecretFields)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNString2ᚕstringᚄ(w, s, object.(*model.Provider).SecretFields)
 				},
 			},
 			"capabilities": {
-				Types:   []string{"ProviderCapabilities"},
+				Type:    "ProviderCapabilities",
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNProviderCapabilities2ᚖbetterᚋcomputeᚋmodelᚐProviderCapabilities(w, s, v.(*model.Provider).Capabilities)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNProviderCapabilities2ᚖbetterᚋcomputeᚋmodelᚐProviderCapabilities(w, s, object.(*model.Provider).Capabilities)
 				},
 			},
 		},
@@ -1608,20 +1608,20 @@ var planTypes = plan.Types{
 		Fields: map[string]*plan.Field{
 			"id": {
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNID2string(w, s, v.(*model.ProviderAccount).ID)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNID2string(w, s, object.(*model.ProviderAccount).ID)
 				},
 			},
 			"tenantId": {
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNID2string(w, s, v.(*model.ProviderAccount).TenantID)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNID2string(w, s, object.(*model.ProviderAccount).TenantID)
 				},
 			},
 			"provider": {
-				Types:   []string{"Provider"},
+				Type:    "Provider",
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
+				Value: func(w *plan.Writer, s *plan.Selection, v any) bool {
 					return writeNProvider2ᚖbetterᚋcomputeᚋmodelᚐProvider(w, s, v.(*model.Provider))
 				},
 				Resolve: func(ec any, ctx context.Context, field graphql.CollectedField, object any) graphql.Marshaler {
@@ -1631,44 +1631,44 @@ var planTypes = plan.Types{
 			},
 			"name": {
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNString2string(w, s, v.(*model.ProviderAccount).Name)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNString2string(w, s, object.(*model.ProviderAccount).Name)
 				},
 			},
 			"config": {
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNJSON2betterᚋcomputeᚋmodelᚐJSON(w, s, v.(*model.ProviderAccount).Config)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNJSON2betterᚋcomputeᚋmodelᚐJSON(w, s, object.(*model.ProviderAccount).Config)
 				},
 			},
 			"version": {
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNInt2int64(w, s, v.(*model.ProviderAccount).Version)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNInt2int64(w, s, object.(*model.ProviderAccount).Version)
 				},
 			},
 			"createdAt": {
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNTime2betterᚋcomputeᚋmodelᚐTime(w, s, v.(*model.ProviderAccount).CreatedAt)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNTime2betterᚋcomputeᚋmodelᚐTime(w, s, object.(*model.ProviderAccount).CreatedAt)
 				},
 			},
 			"updatedAt": {
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNTime2betterᚋcomputeᚋmodelᚐTime(w, s, v.(*model.ProviderAccount).UpdatedAt)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNTime2betterᚋcomputeᚋmodelᚐTime(w, s, object.(*model.ProviderAccount).UpdatedAt)
 				},
 			},
 			"check": {
-				Types:     []string{"ProviderAccountCheck"},
+				Type:      "ProviderAccountCheck",
 				KeepsNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeOProviderAccountCheck2ᚖbetterᚋcomputeᚋmodelᚐProviderAccountCheck(w, s, v.(*model.ProviderAccount).Check)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeOProviderAccountCheck2ᚖbetterᚋcomputeᚋmodelᚐProviderAccountCheck(w, s, object.(*model.ProviderAccount).Check)
 				},
 			},
 			"offers": {
-				Types: []string{"Offer"},
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
+				Type: "Offer",
+				Value: func(w *plan.Writer, s *plan.Selection, v any) bool {
 					return writeOOffer2ᚕᚖbetterᚋcomputeᚋmodelᚐOfferᚄ(w, s, v.([]*model.Offer))
 				},
 				Resolve: func(ec any, ctx context.Context, field graphql.CollectedField, object any) graphql.Marshaler {
@@ -1676,8 +1676,8 @@ var planTypes = plan.Types{
 				},
 			},
 			"machines": {
-				Types: []string{"Machine"},
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
+				Type: "Machine",
+				Value: func(w *plan.Writer, s *plan.Selection, v any) bool {
 					return writeOMachine2ᚕᚖbetterᚋcomputeᚋmodelᚐMachineᚄ(w, s, v.([]*model.Machine))
 				},
 				Resolve: func(ec any, ctx context.Context, field graphql.CollectedField, object any) graphql.Marshaler {
@@ -1685,9 +1685,9 @@ var planTypes = plan.Types{
 				},
 			},
 			"bootstraps": {
-				Types:   []string{"BootstrapConnection"},
+				Type:    "BootstrapConnection",
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
+				Value: func(w *plan.Writer, s *plan.Selection, v any) bool {
 					return writeNBootstrapConnection2ᚖbetterᚋcomputeᚋmodelᚐConnection(w, s, v.(*model.Connection[model.Bootstrap]))
 				},
 				Resolve: func(ec any, ctx context.Context, field graphql.CollectedField, object any) graphql.Marshaler {
@@ -1702,25 +1702,25 @@ var planTypes = plan.Types{
 		Fields: map[string]*plan.Field{
 			"ok": {
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNBoolean2bool(w, s, v.(*model.ProviderAccountCheck).OK)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNBoolean2bool(w, s, object.(*model.ProviderAccountCheck).OK)
 				},
 			},
 			"reason": {
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeOString2ᚖstring(w, s, v.(*model.ProviderAccountCheck).Reason)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeOString2ᚖstring(w, s, object.(*model.ProviderAccountCheck).Reason)
 				},
 			},
 			"message": {
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNString2string(w, s, v.(*model.ProviderAccountCheck).Message)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNString2string(w, s, object.(*model.ProviderAccountCheck).Message)
 				},
 			},
 			"at": {
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNTime2betterᚋcomputeᚋmodelᚐTime(w, s, v.(*model.ProviderAccountCheck).At)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNTime2betterᚋcomputeᚋmodelᚐTime(w, s, object.(*model.ProviderAccountCheck).At)
 				},
 			},
 		},
@@ -1729,24 +1729,24 @@ var planTypes = plan.Types{
 		Satisfies: providerAccountConnectionImplementors,
 		Fields: map[string]*plan.Field{
 			"edges": {
-				Types:   []string{"ProviderAccountEdge"},
+				Type:    "ProviderAccountEdge",
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNProviderAccountEdge2ᚕᚖbetterᚋcomputeᚋmodelᚐEdgeᚄ(w, s, v.(*model.Connection[model.ProviderAccount]).Edges)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNProviderAccountEdge2ᚕᚖbetterᚋcomputeᚋmodelᚐEdgeᚄ(w, s, object.(*model.Connection[model.ProviderAccount]).Edges)
 				},
 			},
 			"nodes": {
-				Types:   []string{"ProviderAccount"},
+				Type:    "ProviderAccount",
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNProviderAccount2ᚕᚖbetterᚋcomputeᚋmodelᚐProviderAccountᚄ(w, s, v.(*model.Connection[model.ProviderAccount]).Nodes())
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNProviderAccount2ᚕᚖbetterᚋcomputeᚋmodelᚐProviderAccountᚄ(w, s, object.(*model.Connection[model.ProviderAccount]).Nodes())
 				},
 			},
 			"pageInfo": {
-				Types:   []string{"PageInfo"},
+				Type:    "PageInfo",
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNPageInfo2ᚖbetterᚋcomputeᚋmodelᚐPageInfo(w, s, v.(*model.Connection[model.ProviderAccount]).PageInfo)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNPageInfo2ᚖbetterᚋcomputeᚋmodelᚐPageInfo(w, s, object.(*model.Connection[model.ProviderAccount]).PageInfo)
 				},
 			},
 		},
@@ -1756,15 +1756,15 @@ var planTypes = plan.Types{
 		Fields: map[string]*plan.Field{
 			"cursor": {
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNString2string(w, s, v.(*model.Edge[model.ProviderAccount]).Cursor)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNString2string(w, s, object.(*model.Edge[model.ProviderAccount]).Cursor)
 				},
 			},
 			"node": {
-				Types:   []string{"ProviderAccount"},
+				Type:    "ProviderAccount",
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNProviderAccount2ᚖbetterᚋcomputeᚋmodelᚐProviderAccount(w, s, v.(*model.Edge[model.ProviderAccount]).Node)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNProviderAccount2ᚖbetterᚋcomputeᚋmodelᚐProviderAccount(w, s, object.(*model.Edge[model.ProviderAccount]).Node)
 				},
 			},
 		},
@@ -1774,50 +1774,50 @@ var planTypes = plan.Types{
 		Fields: map[string]*plan.Field{
 			"offers": {
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNBoolean2bool(w, s, v.(*model.ProviderCapabilities).Offers)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNBoolean2bool(w, s, object.(*model.ProviderCapabilities).Offers)
 				},
 			},
 			"machines": {
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNBoolean2bool(w, s, v.(*model.ProviderCapabilities).Machines)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNBoolean2bool(w, s, object.(*model.ProviderCapabilities).Machines)
 				},
 			},
 			"order": {
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNBoolean2bool(w, s, v.(*model.ProviderCapabilities).Order)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNBoolean2bool(w, s, object.(*model.ProviderCapabilities).Order)
 				},
 			},
 			"bootstrap": {
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNBoolean2bool(w, s, v.(*model.ProviderCapabilities).Bootstrap)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNBoolean2bool(w, s, object.(*model.ProviderCapabilities).Bootstrap)
 				},
 			},
 			"release": {
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNBoolean2bool(w, s, v.(*model.ProviderCapabilities).Release)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNBoolean2bool(w, s, object.(*model.ProviderCapabilities).Release)
 				},
 			},
 			"prices": {
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNBoolean2bool(w, s, v.(*model.ProviderCapabilities).Prices)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNBoolean2bool(w, s, object.(*model.ProviderCapabilities).Prices)
 				},
 			},
 			"liveStock": {
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNBoolean2bool(w, s, v.(*model.ProviderCapabilities).LiveStock)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNBoolean2bool(w, s, object.(*model.ProviderCapabilities).LiveStock)
 				},
 			},
 			"claimMode": {
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNClaimMode2betterᚋcomputeᚋmodelᚐClaimMode(w, s, v.(*model.ProviderCapabilities).ClaimMode)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNClaimMode2betterᚋcomputeᚋmodelᚐClaimMode(w, s, object.(*model.ProviderCapabilities).ClaimMode)
 				},
 			},
 		},
@@ -1826,10 +1826,10 @@ var planTypes = plan.Types{
 		Satisfies: putSecretPayloadImplementors,
 		Fields: map[string]*plan.Field{
 			"secret": {
-				Types:   []string{"Secret"},
+				Type:    "Secret",
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNSecret2ᚖbetterᚋcomputeᚋmodelᚐSecret(w, s, v.(*model.PutSecretPayload).Secret)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNSecret2ᚖbetterᚋcomputeᚋmodelᚐSecret(w, s, object.(*model.PutSecretPayload).Secret)
 				},
 			},
 		},
@@ -1838,116 +1838,113 @@ var planTypes = plan.Types{
 		Satisfies: queryImplementors,
 		Fields: map[string]*plan.Field{
 			"node": {
-				Types: []string{"ProviderAccount", "Pool", "Host", "Bootstrap"},
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeONode2betterᚋcomputeᚋmodelᚐNode(w, s, v.(model.Node))
-				},
+				Type: "Node",
 			},
 			"apiTokens": {
-				Types: []string{"ApiTokenConnection"},
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
+				Type: "ApiTokenConnection",
+				Value: func(w *plan.Writer, s *plan.Selection, v any) bool {
 					return writeOApiTokenConnection2ᚖbetterᚋcomputeᚋmodelᚐConnection(w, s, v.(*model.Connection[model.APIToken]))
 				},
 			},
 			"auditEvents": {
-				Types: []string{"AuditEventConnection"},
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
+				Type: "AuditEventConnection",
+				Value: func(w *plan.Writer, s *plan.Selection, v any) bool {
 					return writeOAuditEventConnection2ᚖbetterᚋcomputeᚋmodelᚐConnection(w, s, v.(*model.Connection[model.AuditEvent]))
 				},
 			},
 			"bootstrap": {
-				Types: []string{"Bootstrap"},
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
+				Type: "Bootstrap",
+				Value: func(w *plan.Writer, s *plan.Selection, v any) bool {
 					return writeOBootstrap2ᚖbetterᚋcomputeᚋmodelᚐBootstrap(w, s, v.(*model.Bootstrap))
 				},
 			},
 			"bootstraps": {
-				Types: []string{"BootstrapConnection"},
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
+				Type: "BootstrapConnection",
+				Value: func(w *plan.Writer, s *plan.Selection, v any) bool {
 					return writeOBootstrapConnection2ᚖbetterᚋcomputeᚋmodelᚐConnection(w, s, v.(*model.Connection[model.Bootstrap]))
 				},
 			},
 			"planBootstrap": {
-				Types: []string{"BootstrapPlan"},
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
+				Type: "BootstrapPlan",
+				Value: func(w *plan.Writer, s *plan.Selection, v any) bool {
 					return writeOBootstrapPlan2ᚖbetterᚋcomputeᚋmodelᚐBootstrapPlan(w, s, v.(*model.BootstrapPlan))
 				},
 			},
 			"orphans": {
-				Types: []string{"OrphanConnection"},
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
+				Type: "OrphanConnection",
+				Value: func(w *plan.Writer, s *plan.Selection, v any) bool {
 					return writeOOrphanConnection2ᚖbetterᚋcomputeᚋmodelᚐConnection(w, s, v.(*model.Connection[model.Orphan]))
 				},
 			},
 			"host": {
-				Types: []string{"Host"},
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
+				Type: "Host",
+				Value: func(w *plan.Writer, s *plan.Selection, v any) bool {
 					return writeOHost2ᚖbetterᚋcomputeᚋmodelᚐHost(w, s, v.(*model.Host))
 				},
 			},
 			"pool": {
-				Types: []string{"Pool"},
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
+				Type: "Pool",
+				Value: func(w *plan.Writer, s *plan.Selection, v any) bool {
 					return writeOPool2ᚖbetterᚋcomputeᚋmodelᚐPool(w, s, v.(*model.Pool))
 				},
 			},
 			"pools": {
-				Types: []string{"PoolConnection"},
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
+				Type: "PoolConnection",
+				Value: func(w *plan.Writer, s *plan.Selection, v any) bool {
 					return writeOPoolConnection2ᚖbetterᚋcomputeᚋmodelᚐConnection(w, s, v.(*model.Connection[model.Pool]))
 				},
 			},
 			"providers": {
-				Types: []string{"Provider"},
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
+				Type: "Provider",
+				Value: func(w *plan.Writer, s *plan.Selection, v any) bool {
 					return writeOProvider2ᚕᚖbetterᚋcomputeᚋmodelᚐProviderᚄ(w, s, v.([]*model.Provider))
 				},
 			},
 			"providerAccount": {
-				Types: []string{"ProviderAccount"},
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
+				Type: "ProviderAccount",
+				Value: func(w *plan.Writer, s *plan.Selection, v any) bool {
 					return writeOProviderAccount2ᚖbetterᚋcomputeᚋmodelᚐProviderAccount(w, s, v.(*model.ProviderAccount))
 				},
 			},
 			"providerAccounts": {
-				Types: []string{"ProviderAccountConnection"},
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
+				Type: "ProviderAccountConnection",
+				Value: func(w *plan.Writer, s *plan.Selection, v any) bool {
 					return writeOProviderAccountConnection2ᚖbetterᚋcomputeᚋmodelᚐConnection(w, s, v.(*model.Connection[model.ProviderAccount]))
 				},
 			},
 			"offers": {
-				Types: []string{"Offer"},
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
+				Type: "Offer",
+				Value: func(w *plan.Writer, s *plan.Selection, v any) bool {
 					return writeOOffer2ᚕᚖbetterᚋcomputeᚋmodelᚐOfferᚄ(w, s, v.([]*model.Offer))
 				},
 			},
 			"secrets": {
-				Types: []string{"Secret"},
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
+				Type: "Secret",
+				Value: func(w *plan.Writer, s *plan.Selection, v any) bool {
 					return writeOSecret2ᚕᚖbetterᚋcomputeᚋmodelᚐSecretᚄ(w, s, v.([]*model.Secret))
 				},
 			},
 			"viewer": {
-				Types: []string{"Viewer"},
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
+				Type: "Viewer",
+				Value: func(w *plan.Writer, s *plan.Selection, v any) bool {
 					return writeOViewer2ᚖbetterᚋcomputeᚋmodelᚐViewer(w, s, v.(*model.Viewer))
 				},
 			},
 			"server": {
-				Types: []string{"Server"},
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
+				Type: "Server",
+				Value: func(w *plan.Writer, s *plan.Selection, v any) bool {
 					return writeOServer2ᚖbetterᚋcomputeᚋmodelᚐServer(w, s, v.(*model.Server))
 				},
 			},
 			"roles": {
-				Types: []string{"Role"},
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
+				Type: "Role",
+				Value: func(w *plan.Writer, s *plan.Selection, v any) bool {
 					return writeORole2ᚕᚖbetterᚋcomputeᚋmodelᚐRoleᚄ(w, s, v.([]*model.Role))
 				},
 			},
 			"roleBindings": {
-				Types: []string{"RoleBindingConnection"},
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
+				Type: "RoleBindingConnection",
+				Value: func(w *plan.Writer, s *plan.Selection, v any) bool {
 					return writeORoleBindingConnection2ᚖbetterᚋcomputeᚋmodelᚐConnection(w, s, v.(*model.Connection[model.RoleBinding]))
 				},
 			},
@@ -1957,10 +1954,10 @@ var planTypes = plan.Types{
 		Satisfies: releaseMachinePayloadImplementors,
 		Fields: map[string]*plan.Field{
 			"orphan": {
-				Types:   []string{"Orphan"},
+				Type:    "Orphan",
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNOrphan2ᚖbetterᚋcomputeᚋmodelᚐOrphan(w, s, v.(*model.ReleaseMachinePayload).Orphan)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNOrphan2ᚖbetterᚋcomputeᚋmodelᚐOrphan(w, s, object.(*model.ReleaseMachinePayload).Orphan)
 				},
 			},
 		},
@@ -1969,10 +1966,10 @@ var planTypes = plan.Types{
 		Satisfies: removeHostPayloadImplementors,
 		Fields: map[string]*plan.Field{
 			"host": {
-				Types:   []string{"Host"},
+				Type:    "Host",
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNHost2ᚖbetterᚋcomputeᚋmodelᚐHost(w, s, v.(*model.RemoveHostPayload).Host)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNHost2ᚖbetterᚋcomputeᚋmodelᚐHost(w, s, object.(*model.RemoveHostPayload).Host)
 				},
 			},
 		},
@@ -1981,10 +1978,10 @@ var planTypes = plan.Types{
 		Satisfies: resolveClaimPayloadImplementors,
 		Fields: map[string]*plan.Field{
 			"bootstrap": {
-				Types:   []string{"Bootstrap"},
+				Type:    "Bootstrap",
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNBootstrap2ᚖbetterᚋcomputeᚋmodelᚐBootstrap(w, s, v.(*model.ResolveClaimPayload).Bootstrap)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNBootstrap2ᚖbetterᚋcomputeᚋmodelᚐBootstrap(w, s, object.(*model.ResolveClaimPayload).Bootstrap)
 				},
 			},
 		},
@@ -1993,16 +1990,16 @@ var planTypes = plan.Types{
 		Satisfies: retryBootstrapPayloadImplementors,
 		Fields: map[string]*plan.Field{
 			"bootstrap": {
-				Types:   []string{"Bootstrap"},
+				Type:    "Bootstrap",
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNBootstrap2ᚖbetterᚋcomputeᚋmodelᚐBootstrap(w, s, v.(*model.RetryBootstrapPayload).Bootstrap)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNBootstrap2ᚖbetterᚋcomputeᚋmodelᚐBootstrap(w, s, object.(*model.RetryBootstrapPayload).Bootstrap)
 				},
 			},
 			"replayed": {
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNBoolean2bool(w, s, v.(*model.RetryBootstrapPayload).Replayed)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNBoolean2bool(w, s, object.(*model.RetryBootstrapPayload).Replayed)
 				},
 			},
 		},
@@ -2011,16 +2008,16 @@ var planTypes = plan.Types{
 		Satisfies: revokeApiTokenPayloadImplementors,
 		Fields: map[string]*plan.Field{
 			"apiToken": {
-				Types:   []string{"ApiToken"},
+				Type:    "ApiToken",
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNApiToken2ᚖbetterᚋcomputeᚋmodelᚐAPIToken(w, s, v.(*model.RevokeAPITokenPayload).APIToken)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNApiToken2ᚖbetterᚋcomputeᚋmodelᚐAPIToken(w, s, object.(*model.RevokeAPITokenPayload).APIToken)
 				},
 			},
 			"revoked": {
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNBoolean2bool(w, s, v.(*model.RevokeAPITokenPayload).Revoked)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNBoolean2bool(w, s, object.(*model.RevokeAPITokenPayload).Revoked)
 				},
 			},
 		},
@@ -2030,8 +2027,8 @@ var planTypes = plan.Types{
 		Fields: map[string]*plan.Field{
 			"revoked": {
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNBoolean2bool(w, s, v.(*model.RevokeRolePayload).Revoked)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNBoolean2bool(w, s, object.(*model.RevokeRolePayload).Revoked)
 				},
 			},
 		},
@@ -2041,26 +2038,26 @@ var planTypes = plan.Types{
 		Fields: map[string]*plan.Field{
 			"name": {
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNString2string(w, s, v.(*model.Role).Name)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNString2string(w, s, object.(*model.Role).Name)
 				},
 			},
 			"description": {
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNString2string(w, s, v.(*model.Role).Description)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNString2string(w, s, object.(*model.Role).Description)
 				},
 			},
 			"permissions": {
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNPermission2ᚕbetterᚋcomputeᚋmodelᚐPermissionᚄ(w, s, v.(*model.Role).Permissions)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNPermission2ᚕbetterᚋcomputeᚋmodelᚐPermissionᚄ(w, s, object.(*model.Role).Permissions)
 				},
 			},
 			"builtIn": {
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNBoolean2bool(w, s, v.(*model.Role).BuiltIn)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNBoolean2bool(w, s, object.(*model.Role).BuiltIn)
 				},
 			},
 		},
@@ -2070,26 +2067,26 @@ var planTypes = plan.Types{
 		Fields: map[string]*plan.Field{
 			"subject": {
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNString2string(w, s, v.(*model.RoleBinding).Subject)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNString2string(w, s, object.(*model.RoleBinding).Subject)
 				},
 			},
 			"role": {
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNString2string(w, s, v.(*model.RoleBinding).Role)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNString2string(w, s, object.(*model.RoleBinding).Role)
 				},
 			},
 			"object": {
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNString2string(w, s, v.(*model.RoleBinding).Object)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNString2string(w, s, object.(*model.RoleBinding).Object)
 				},
 			},
 			"effect": {
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNBindingEffect2betterᚋcomputeᚋmodelᚐBindingEffect(w, s, v.(*model.RoleBinding).Effect)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNBindingEffect2betterᚋcomputeᚋmodelᚐBindingEffect(w, s, object.(*model.RoleBinding).Effect)
 				},
 			},
 		},
@@ -2098,24 +2095,24 @@ var planTypes = plan.Types{
 		Satisfies: roleBindingConnectionImplementors,
 		Fields: map[string]*plan.Field{
 			"edges": {
-				Types:   []string{"RoleBindingEdge"},
+				Type:    "RoleBindingEdge",
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNRoleBindingEdge2ᚕᚖbetterᚋcomputeᚋmodelᚐEdgeᚄ(w, s, v.(*model.Connection[model.RoleBinding]).Edges)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNRoleBindingEdge2ᚕᚖbetterᚋcomputeᚋmodelᚐEdgeᚄ(w, s, object.(*model.Connection[model.RoleBinding]).Edges)
 				},
 			},
 			"nodes": {
-				Types:   []string{"RoleBinding"},
+				Type:    "RoleBinding",
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNRoleBinding2ᚕᚖbetterᚋcomputeᚋmodelᚐRoleBindingᚄ(w, s, v.(*model.Connection[model.RoleBinding]).Nodes())
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNRoleBinding2ᚕᚖbetterᚋcomputeᚋmodelᚐRoleBindingᚄ(w, s, object.(*model.Connection[model.RoleBinding]).Nodes())
 				},
 			},
 			"pageInfo": {
-				Types:   []string{"PageInfo"},
+				Type:    "PageInfo",
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNPageInfo2ᚖbetterᚋcomputeᚋmodelᚐPageInfo(w, s, v.(*model.Connection[model.RoleBinding]).PageInfo)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNPageInfo2ᚖbetterᚋcomputeᚋmodelᚐPageInfo(w, s, object.(*model.Connection[model.RoleBinding]).PageInfo)
 				},
 			},
 		},
@@ -2125,15 +2122,15 @@ var planTypes = plan.Types{
 		Fields: map[string]*plan.Field{
 			"cursor": {
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNString2string(w, s, v.(*model.Edge[model.RoleBinding]).Cursor)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNString2string(w, s, object.(*model.Edge[model.RoleBinding]).Cursor)
 				},
 			},
 			"node": {
-				Types:   []string{"RoleBinding"},
+				Type:    "RoleBinding",
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNRoleBinding2ᚖbetterᚋcomputeᚋmodelᚐRoleBinding(w, s, v.(*model.Edge[model.RoleBinding]).Node)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNRoleBinding2ᚖbetterᚋcomputeᚋmodelᚐRoleBinding(w, s, object.(*model.Edge[model.RoleBinding]).Node)
 				},
 			},
 		},
@@ -2143,20 +2140,20 @@ var planTypes = plan.Types{
 		Fields: map[string]*plan.Field{
 			"name": {
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNString2string(w, s, v.(*model.Secret).Name)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNString2string(w, s, object.(*model.Secret).Name)
 				},
 			},
 			"createdAt": {
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNTime2betterᚋcomputeᚋmodelᚐTime(w, s, v.(*model.Secret).CreatedAt)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNTime2betterᚋcomputeᚋmodelᚐTime(w, s, object.(*model.Secret).CreatedAt)
 				},
 			},
 			"updatedAt": {
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNTime2betterᚋcomputeᚋmodelᚐTime(w, s, v.(*model.Secret).UpdatedAt)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNTime2betterᚋcomputeᚋmodelᚐTime(w, s, object.(*model.Secret).UpdatedAt)
 				},
 			},
 		},
@@ -2166,8 +2163,8 @@ var planTypes = plan.Types{
 		Fields: map[string]*plan.Field{
 			"version": {
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNString2string(w, s, v.(*model.Server).Version)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNString2string(w, s, object.(*model.Server).Version)
 				},
 			},
 		},
@@ -2176,10 +2173,10 @@ var planTypes = plan.Types{
 		Satisfies: updateProviderAccountPayloadImplementors,
 		Fields: map[string]*plan.Field{
 			"providerAccount": {
-				Types:   []string{"ProviderAccount"},
+				Type:    "ProviderAccount",
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNProviderAccount2ᚖbetterᚋcomputeᚋmodelᚐProviderAccount(w, s, v.(*model.UpdateProviderAccountPayload).ProviderAccount)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNProviderAccount2ᚖbetterᚋcomputeᚋmodelᚐProviderAccount(w, s, object.(*model.UpdateProviderAccountPayload).ProviderAccount)
 				},
 			},
 		},
@@ -2189,18 +2186,18 @@ var planTypes = plan.Types{
 		Fields: map[string]*plan.Field{
 			"subject": {
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNString2string(w, s, v.(*model.Viewer).Subject)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNString2string(w, s, object.(*model.Viewer).Subject)
 				},
 			},
 			"groups": {
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
-					return writeNString2ᚕstringᚄ(w, s, v.(*model.Viewer).Groups)
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNString2ᚕstringᚄ(w, s, object.(*model.Viewer).Groups)
 				},
 			},
 			"tenants": {
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
+				Value: func(w *plan.Writer, s *plan.Selection, v any) bool {
 					return writeOID2ᚕstringᚄ(w, s, v.([]string))
 				},
 				Resolve: func(ec any, ctx context.Context, field graphql.CollectedField, object any) graphql.Marshaler {
@@ -2209,7 +2206,7 @@ var planTypes = plan.Types{
 			},
 			"permissions": {
 				NonNull: true,
-				Write: func(w *plan.Writer, s *plan.Selection, v any) bool {
+				Value: func(w *plan.Writer, s *plan.Selection, v any) bool {
 					return writeNPermission2ᚕbetterᚋcomputeᚋmodelᚐPermissionᚄ(w, s, v.([]model.Permission))
 				},
 				Resolve: func(ec any, ctx context.Context, field graphql.CollectedField, object any) graphql.Marshaler {
@@ -2794,35 +2791,6 @@ func writeOMachine2ᚕᚖbetterᚋcomputeᚋmodelᚐMachineᚄ(w *plan.Writer, s
 		return w.Null()
 	}
 	return plan.List(w, s, v, writeNMachine2ᚖbetterᚋcomputeᚋmodelᚐMachine)
-}
-
-func writeONode2betterᚋcomputeᚋmodelᚐNode(w *plan.Writer, s *plan.Selection, v model.Node) bool {
-	if v == nil {
-		return w.Null()
-	}
-	switch v := v.(type) {
-	case *model.ProviderAccount:
-		if v == nil {
-			return w.Null()
-		}
-		return w.Object(s.On("ProviderAccount"), v)
-	case *model.Pool:
-		if v == nil {
-			return w.Null()
-		}
-		return w.Object(s.On("Pool"), v)
-	case *model.Host:
-		if v == nil {
-			return w.Null()
-		}
-		return w.Object(s.On("Host"), v)
-	case *model.Bootstrap:
-		if v == nil {
-			return w.Null()
-		}
-		return w.Object(s.On("Bootstrap"), v)
-	}
-	return false
 }
 
 func writeOOffer2ᚕᚖbetterᚋcomputeᚋmodelᚐOfferᚄ(w *plan.Writer, s *plan.Selection, v []*model.Offer) bool {

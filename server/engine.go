@@ -103,7 +103,7 @@ func validationRules(suggestions bool) *rules.Rules {
 // document is one that was parsed and validated, with what its selections were compiled to so far.
 type document struct {
 	*ast.QueryDocument
-	plans *plan.Plans
+	plans plan.Plans
 }
 
 // operation is a request that was found fit to run.
@@ -139,7 +139,7 @@ func (e *engine) prepare(ctx context.Context, params *graphql.RawParams) (*opera
 	}
 	opCtx.DisableIntrospection = !e.config.Introspection
 	p := pricer{variables: opCtx.Variables, limit: e.config.Limits.Cost, live: e.live}
-	op := &operation{OperationContext: opCtx, plans: doc.plans, cost: Cost{Requested: p.price(opCtx.Operation), Limit: p.limit}, usesLive: p.usesLive}
+	op := &operation{OperationContext: opCtx, plans: &doc.plans, cost: Cost{Requested: p.price(opCtx.Operation), Limit: p.limit}, usesLive: p.usesLive}
 	op.tenants = tenantsOf(opCtx)
 	if op.cost.Requested > p.limit {
 		return nil, e.refuseCost(ctx, op)
@@ -202,7 +202,7 @@ func (e *engine) document(ctx context.Context, text string) (*document, []error)
 	if errs := e.validate(text, parsed); len(errs) > 0 {
 		return nil, asErrors(errs)
 	}
-	doc := &document{parsed, plan.For(parsed)}
+	doc := &document{QueryDocument: parsed}
 	if len(text) <= cachedBytes {
 		e.documents.Add(text, doc)
 	}

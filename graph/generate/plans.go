@@ -12,7 +12,6 @@ import (
 	"github.com/99designs/gqlgen/codegen"
 	"github.com/99designs/gqlgen/codegen/config"
 	"github.com/99designs/gqlgen/codegen/templates"
-	"github.com/vektah/gqlparser/v2/ast"
 )
 
 //go:embed plans.gotpl
@@ -64,7 +63,7 @@ type object struct {
 type field struct {
 	*codegen.Field
 	Plain  bool
-	Writer *writer
+	Writer *writer // none for interfaces and unions
 }
 
 // object takes in an object type and the types of its fields.
@@ -74,11 +73,16 @@ func (t *tables) object(o *codegen.Object) (*object, error) {
 		if strings.HasPrefix(f.Name, "__") {
 			continue
 		}
-		w, err := t.writer(f.TypeReference)
-		if err != nil {
-			return nil, fmt.Errorf("%s.%s: %w", o.Name, f.Name, err)
+		known := &field{Field: f}
+		if !f.TypeReference.Definition.IsAbstractType() {
+			w, err := t.writer(f.TypeReference)
+			if err != nil {
+				return nil, fmt.Errorf("%s.%s: %w", o.Name, f.Name, err)
+			}
+			known.Writer = w
+			known.Plain = !o.Root && isPlain(f)
 		}
-		out.Fields = append(out.Fields, &field{Field: f, Plain: !o.Root && isPlain(f), Writer: w})
+		out.Fields = append(out.Fields, known)
 	}
 	return out, nil
 }
@@ -87,6 +91,14 @@ func (t *tables) object(o *codegen.Object) (*object, error) {
 func isPlain(f *codegen.Field) bool {
 	simple := f.IsVariable() || f.IsMethod() && f.NoErr && !f.MethodHasContext && !f.VOkFunc
 	return simple && !f.IsResolver && !f.HasHaser && !f.HasDirectives() && len(f.Args) == 0
+}
+
+// Composite is the type of the objects that the field gives; empty for a leaf.
+func (f *field) Composite() string {
+	if f.TypeReference.Definition.IsLeafType() {
+		return ""
+	}
+	return f.TypeReference.Definition.Name
 }
 
 // KeepsNull reports whether a null from below can end within the field's value: what a resolver gives may be null itself, and is then
@@ -109,13 +121,6 @@ type writer struct {
 	*config.TypeReference
 	Elem    *writer
 	Batched bool // items of a list have fields that are resolved for all of them at once
-	Cases   []objectCase
-}
-
-// objectCase is an object type that a value of an interface or a union can have.
-type objectCase struct {
-	Name string
-	Type types.Type
 }
 
 // Writers are the functions, sorted by name.
@@ -136,9 +141,6 @@ func (t *tables) writer(ref *config.TypeReference) (*writer, error) {
 		return nil, fmt.Errorf("there is no writer for %s as %s", ref.GO, ref.GQL)
 	}
 	t.writers[w.Name()] = w
-	if i := t.data.Interfaces[ref.Definition.Name]; i != nil {
-		w.Cases = casesOf(i)
-	}
 	if !w.IsSlice() {
 		return w, nil
 	}
@@ -146,16 +148,6 @@ func (t *tables) writer(ref *config.TypeReference) (*writer, error) {
 	w.Elem, err = t.writer(ref.Elem())
 	w.Batched = ref.Elem().IsPtr() && t.data.HasBatchFields(ref.Definition.Name)
 	return w, err
-}
-
-func casesOf(i *codegen.Interface) []objectCase {
-	var cases []objectCase
-	for _, o := range i.Implementors {
-		if _, isPointer := o.Type.(*types.Pointer); isPointer {
-			cases = append(cases, objectCase{o.Name, o.Type})
-		}
-	}
-	return cases
 }
 
 // Name is that of the executor's function, with another verb.
@@ -195,16 +187,4 @@ func (w *writer) Method() string {
 		return "Bool"
 	}
 	return ""
-}
-
-// Types are the object types that a value can have.
-func (w *writer) Types() []string {
-	if w.Definition.Kind == ast.Object {
-		return []string{w.Definition.Name}
-	}
-	var names []string
-	for _, c := range w.Cases {
-		names = append(names, c.Name)
-	}
-	return names
 }

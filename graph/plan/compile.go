@@ -2,6 +2,7 @@ package plan
 
 import (
 	"context"
+	"strconv"
 	"sync"
 	"sync/atomic"
 
@@ -18,226 +19,155 @@ type Type struct {
 	Fields    map[string]*Field
 }
 
-// Field is how to answer a field. Either it is plain data of its object, or a resolver stands behind it.
+// Field is how to answer a field. Either it is plain data of its object, and has Plain, or a resolver stands behind it, and it has the rest.
 type Field struct {
-	Types     []string // the object types that it can give; none for a leaf
+	Type      string // of the objects that it gives; empty for a leaf
 	NonNull   bool
 	KeepsNull bool // a null from below can end within its value: an object or a list element there may be null
 
-	// Write writes a value: of plain data the field of the object v, else v, which the resolver found.
-	Write func(w *Writer, s *Selection, v any) bool
-	// Resolve has the executor answer the field of an object. Nil for plain data.
+	// Plain writes the field of an object.
+	Plain func(w *Writer, s *Selection, object any) bool
+	// Value writes what the resolver found.
+	Value func(w *Writer, s *Selection, v any) bool
+	// Resolve has the executor answer the field of an object. The fields of an operation itself have none.
 	Resolve func(executor any, ctx context.Context, field graphql.CollectedField, object any) graphql.Marshaler
-	// Found gives the result of a batch resolver for the i-th of its parents. Nil for any other.
+	// Found gives the result of a batch resolver for the i-th of its parents. Other resolvers have none.
 	Found func(results any, i int) (value any, ok bool)
 }
 
-// Selection is what one place of an operation asks of an object, or of each type that the object there can have.
+// Selection is what an operation asks of an object.
 type Selection struct {
 	fields []selected
-	cases  map[string]*Selection
 	open   bool // a resolver stands behind a field of it, or below
 }
 
-// selected is a field of a selection, as it was collected from all places of the document that ask for it.
+// selected is a field of a selection: its key, with what stands around it, and its place. __typename has no place, and its value behind the key.
 type selected struct {
-	object    string // the type that it is a field of
-	key       string // as in the answer, with what stands around it
-	literal   string // the value of __typename
-	collected graphql.CollectedField
-	field     *Field
-	below     *Selection
-	place     *place // where a resolver stands behind the field
+	text string
+	at   *place
 }
 
-// place is where an operation asks for a field that a resolver stands behind. What it asks of the field's value is compiled with the first
-// one, since a document can ask for far more than there turns out to be.
+// place is where an operation asks for a field, as it was collected from all over the document.
 type place struct {
+	object    string // the type that it is a field of
 	field     *Field
 	collected graphql.CollectedField
-	compile   sync.Once
-	below     *Selection
-	refused   bool         // what is asked is the executor's
-	size      atomic.Int64 // of the last answer
-}
-
-// maxFields is how many fields a place may ask for in all, so that no document of a few bytes becomes a large plan.
-const maxFields = 2000
-
-// selection gives what is asked at the place. The operation is one with the conditions under which the place was collected.
-func (p *place) selection(types Types, op *graphql.OperationContext) (s *Selection, ok bool) {
-	p.compile.Do(func() {
-		c := compiler{types: types, op: op, left: maxFields}
-		p.below = c.below(p.field, p.collected.Selections)
-		p.refused = c.refused
-	})
-	return p.below, !p.refused
-}
-
-type compiler struct {
-	types   Types
-	op      *graphql.OperationContext
-	left    int
-	refused bool
-}
-
-func (c *compiler) below(f *Field, set ast.SelectionSet) *Selection {
-	switch len(f.Types) {
-	case 0:
-		return nil
-	case 1:
-		return c.object(f.Types[0], set)
-	}
-	s := &Selection{cases: make(map[string]*Selection, len(f.Types))}
-	for _, name := range f.Types {
-		s.cases[name] = c.object(name, set)
-		s.open = s.open || s.cases[name].open
-	}
-	return s
-}
-
-// object compiles a selection of an object type. The executor's own function collects the fields, so that aliases, fragments and conditions
-// mean here what they mean there.
-func (c *compiler) object(name string, set ast.SelectionSet) *Selection {
-	s := &Selection{}
-	keys := map[string]bool{}
-	for _, f := range graphql.CollectFields(c.op, set, c.types[name].Satisfies) {
-		c.left--
-		if c.left < 0 || keys[f.Alias] || f.IsDeferred() {
-			c.refused = true
-		}
-		if c.refused {
-			return s
-		}
-		keys[f.Alias] = true
-		s.add(c.field(name, f))
-	}
-	return s
-}
-
-func (c *compiler) field(typeName string, f graphql.CollectedField) selected {
-	out := selected{object: typeName, key: `"` + f.Alias + `":`, collected: f, field: c.types[typeName].Fields[f.Name]}
-	switch {
-	case f.Name == "__typename":
-		out.literal = `"` + typeName + `"`
-	case out.field.Resolve != nil:
-		out.place = &place{field: out.field, collected: f}
-	default:
-		out.below = c.below(out.field, f.Selections)
-		c.refused = c.refused || out.below.isOpen() && out.field.KeepsNull
-	}
-	return out
-}
-
-func (s *Selection) add(f selected) {
-	if len(s.fields) > 0 {
-		f.key = "," + f.key
-	}
-	s.fields = append(s.fields, f)
-	s.open = s.open || f.place != nil || f.below.isOpen()
+	below     *Selection   // of a leaf nil
+	compiled  sync.Once    // below, where a resolver stands behind the field: a document can ask for far more than there turns out to be
+	refused   bool         // what is asked below is the executor's
+	size      atomic.Int64 // of the last value
 }
 
 func (s *Selection) isOpen() bool { return s != nil && s.open }
 
-// Plans are those of one document, one for each of its operations and each way in which its conditions turn out. They live as long as the
-// document is kept, and are safe for concurrent use. The zero value is not usable.
+// Plans are those of one document, one for each of its operations and each way in which its conditions turn out. They are safe for concurrent
+// use, and live as long as the document is kept. The zero value is ready to use.
 type Plans struct {
-	conditions []string // the variables that decide what is skipped and included
-
-	mu    sync.Mutex
-	plans map[string]map[*ast.Field]*place
+	fields atomic.Int64 // of all plans
+	mu     sync.Mutex
+	tops   map[string]map[*ast.Field]*place
 }
 
-// maxPlans is how many plans a document may have. What goes beyond is compiled each time.
-const maxPlans = 16
+// maxFields is how many fields the plans of one document may have in all, since few bytes can ask for many. What goes beyond is the executor's.
+const maxFields = 1000
 
-// For gives the plans of a document.
-func For(doc *ast.QueryDocument) *Plans {
-	p := &Plans{plans: map[string]map[*ast.Field]*place{}}
-	seen := map[string]bool{}
-	for _, op := range doc.Operations {
-		p.findConditions(op.SelectionSet, seen)
-	}
-	for _, f := range doc.Fragments {
-		p.findConditions(f.SelectionSet, seen)
-	}
-	return p
-}
+func (p *Plans) take(fields int) bool { return p.fields.Add(int64(fields)) <= maxFields }
 
-func (p *Plans) findConditions(set ast.SelectionSet, seen map[string]bool) {
-	for _, sel := range set {
-		var directives ast.DirectiveList
-		switch sel := sel.(type) {
-		case *ast.Field:
-			directives = sel.Directives
-			p.findConditions(sel.SelectionSet, seen)
-		case *ast.InlineFragment:
-			directives = sel.Directives
-			p.findConditions(sel.SelectionSet, seen)
-		case *ast.FragmentSpread:
-			directives = sel.Directives
-		}
-		for _, d := range directives {
-			for _, arg := range d.Arguments {
-				if arg.Value.Kind == ast.Variable && !seen[arg.Value.Raw] {
-					seen[arg.Value.Raw] = true
-					p.conditions = append(p.conditions, arg.Value.Raw)
-				}
-			}
-		}
-	}
-}
-
-// places finds the fields at the top of an operation, or nothing when its conditions have no answer.
-func (p *Plans) places(types Types, op *graphql.OperationContext) map[*ast.Field]*place {
-	key, ok := p.key(op)
-	root := types[rootOf(op.Operation.Operation)]
-	if !ok || root == nil {
+// top gives the places of the fields at the top of an operation. There are none when the operation is the executor's.
+func (p *Plans) top(types Types, op *graphql.OperationContext) map[*ast.Field]*place {
+	root := map[ast.Operation]string{ast.Query: "Query", ast.Mutation: "Mutation"}[op.Operation.Operation] // a stream gives something else than its values
+	key, ok := keyOf(op)
+	if !ok || types[root] == nil {
 		return nil
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if places, ok := p.plans[key]; ok {
-		return places
+	if top, ok := p.tops[key]; ok {
+		return top
 	}
-	places := map[*ast.Field]*place{}
-	for _, f := range graphql.CollectFields(op, op.Operation.SelectionSet, root.Satisfies) {
-		if field := root.Fields[f.Name]; field != nil {
-			places[f.Field] = &place{field: field, collected: f}
+	collected := graphql.CollectFields(op, op.Operation.SelectionSet, types[root].Satisfies)
+	if !p.take(1 + len(collected)) {
+		return nil
+	}
+	top := map[*ast.Field]*place{}
+	for _, f := range collected {
+		if field := types[root].Fields[f.Name]; field != nil {
+			top[f.Field] = &place{object: root, field: field, collected: f}
 		}
 	}
-	if len(p.plans) < maxPlans {
-		p.plans[key] = places
+	if p.tops == nil {
+		p.tops = map[string]map[*ast.Field]*place{}
 	}
-	return places
+	p.tops[key] = top
+	return top
 }
 
-// key tells apart what the operations of the document can ask for.
-func (p *Plans) key(op *graphql.OperationContext) (key string, ok bool) {
+// keyOf tells apart what the operations of a document can ask for, which depends on their conditions alone: those are Boolean variables. Without a
+// value of one, which no condition goes without, there is no key.
+func keyOf(op *graphql.OperationContext) (key string, ok bool) {
 	out := append([]byte(op.Operation.Name), ' ')
-	for _, name := range p.conditions {
-		value, isBoolean := op.Variables[name].(bool)
-		switch {
-		case op.Operation.VariableDefinitions.ForName(name) == nil:
-			out = append(out, '-')
-		case !isBoolean:
-			return "", false
-		case value:
-			out = append(out, '1')
-		default:
-			out = append(out, '0')
+	for _, v := range op.Operation.VariableDefinitions {
+		if v.Type.NamedType != "Boolean" {
+			continue
 		}
+		value, ok := op.Variables[v.Variable].(bool)
+		if !ok {
+			return "", false
+		}
+		out = strconv.AppendBool(out, value)
 	}
 	return string(out), true
 }
 
-func rootOf(kind ast.Operation) string {
-	switch kind {
-	case ast.Query:
-		return "Query"
-	case ast.Mutation:
-		return "Mutation"
-	default:
-		return "" // the values of a stream are not what its resolver gives
+// compiler compiles what is asked at one place, in an operation whose conditions are those under which the place was collected.
+type compiler struct {
+	types   Types
+	plans   *Plans
+	op      *graphql.OperationContext
+	refused bool
+}
+
+func (c *compiler) below(f *Field, set ast.SelectionSet) *Selection {
+	if f.Type == "" {
+		return nil
 	}
+	s := &Selection{}
+	of, ok := c.types[f.Type]
+	if !ok { // an interface
+		c.refused = true
+		return s
+	}
+	// The executor's own function, so that aliases, fragments and conditions mean here what they mean there.
+	collected := graphql.CollectFields(c.op, set, of.Satisfies)
+	c.refused = c.refused || !c.plans.take(len(collected))
+	keys := map[string]bool{}
+	for _, field := range collected {
+		c.refused = c.refused || keys[field.Alias] || field.IsDeferred()
+		if c.refused {
+			return s
+		}
+		keys[field.Alias] = true
+		s.add(c.field(f.Type, field))
+	}
+	return s
+}
+
+func (c *compiler) field(object string, f graphql.CollectedField) selected {
+	if f.Name == "__typename" {
+		return selected{text: `"` + f.Alias + `":"` + object + `"`}
+	}
+	at := &place{object: object, field: c.types[object].Fields[f.Name], collected: f}
+	if at.field.Plain != nil {
+		at.below = c.below(at.field, f.Selections)
+		c.refused = c.refused || at.below.isOpen() && at.field.KeepsNull
+	}
+	return selected{text: `"` + f.Alias + `":`, at: at}
+}
+
+func (s *Selection) add(f selected) {
+	if len(s.fields) > 0 {
+		f.text = "," + f.text
+	}
+	s.fields = append(s.fields, f)
+	s.open = s.open || f.at != nil && (f.at.field.Plain == nil || f.at.below.isOpen())
 }

@@ -3,7 +3,7 @@
 // object as JSON.
 //
 // It knows no type of the schema: the tables of types are generated. A field that a resolver stands behind is the executor's, which is
-// called for that field alone.
+// called for that field alone, and so are interfaces.
 //
 // The invariant: an answer has the very bytes and errors that the executor gives by itself. So nothing that is out of order is decided here: a null
 // where none may be, a value that cannot be written or a panic hands the whole value to the executor, which comes upon the same and says
@@ -21,6 +21,7 @@ import (
 
 // run is an operation that is answered by plan.
 type run struct {
+	plans    *Plans
 	types    Types
 	executor any
 	op       *graphql.OperationContext
@@ -37,10 +38,11 @@ func (p *Plans) Use(types Types, executor any, op *graphql.OperationContext, tak
 	if p == nil {
 		return
 	}
-	r := &run{types: types, executor: executor, op: op, top: p.places(types, op), take: take}
-	if r.top == nil {
+	top := p.top(types, op)
+	if top == nil {
 		return
 	}
+	r := &run{plans: p, types: types, executor: executor, op: op, top: top, take: take}
 	inner := op.ResolverMiddleware
 	op.ResolverMiddleware = func(ctx context.Context, next graphql.Resolver) (any, error) {
 		value, err := inner(ctx, next)
@@ -69,9 +71,19 @@ func (r *run) placeOf(ctx context.Context) *place {
 	return r.top[field.Field.Field]
 }
 
+// selection gives what is asked of what the resolver at the place finds, unless that is the executor's.
+func (r *run) selection(at *place) (s *Selection, ok bool) {
+	at.compiled.Do(func() {
+		c := compiler{plans: r.plans, types: r.types, op: r.op}
+		at.below = c.below(at.field, at.collected.Selections)
+		at.refused = c.refused
+	})
+	return at.below, !at.refused
+}
+
 // answer gives the value as a marshaler, or as it is where the executor must see to it.
 func (r *run) answer(ctx context.Context, at *place, value any) (any, error) {
-	s, ok := at.selection(r.types, r.op)
+	s, ok := r.selection(at)
 	if !ok {
 		return value, nil
 	}
@@ -85,7 +97,7 @@ func (r *run) answer(ctx context.Context, at *place, value any) (any, error) {
 	at.size.Store(int64(min(len(w.buf), maxSize)))
 	r.fill(w.holes)
 	for _, h := range w.holes {
-		if h.isNull() {
+		if h.at.field.NonNull && h.value == graphql.Null { // then so is all up to here, or there would be no hole
 			return graphql.Null, nil
 		}
 	}
@@ -99,14 +111,6 @@ func (r *run) writer(ctx context.Context, size int) *Writer {
 	return &Writer{buf: make([]byte, 0, size), ctx: ctx, take: func(bytes int) error { return r.take(ctx, bytes) }}
 }
 
-// isNull reports whether the hole makes its object null.
-func (h *hole) isNull() bool {
-	if h.field.field.NonNull {
-		return h.value == graphql.Null
-	}
-	return h.value == graphql.RequiredNull
-}
-
 // answer is a value that is written but for its holes, whose values stand beside.
 type answer struct {
 	written []byte
@@ -117,9 +121,9 @@ type answer struct {
 func (a *answer) MarshalGQL(w io.Writer) {
 	from := 0
 	for _, h := range a.holes {
-		_, _ = w.Write(a.written[from:h.at]) // the executor's buffer takes all
+		_, _ = w.Write(a.written[from:h.from]) // the executor's buffer takes all
 		h.value.MarshalGQL(w)
-		from = h.at
+		from = h.from
 	}
 	_, _ = w.Write(a.written[from:])
 }
@@ -149,59 +153,56 @@ func (r *run) fill(holes []hole) {
 
 // batch is what the holes have in common that one call of a resolver fills; alone is the only one of any other hole.
 type batch struct {
-	field   *selected
+	at      *place
 	parents *graphql.BatchParentGroup
 	alone   *hole
 }
 
 func (r *run) batchOf(h *hole) batch {
-	parents := graphql.GetBatchParentGroup(h.ctx, h.field.object)
+	parents := graphql.GetBatchParentGroup(h.ctx, h.at.object)
 	isItem := graphql.GetFieldContext(h.ctx).Index != nil // else the parents are of a list further up
-	s, ok := h.field.place.selection(r.types, r.op)
-	if h.field.field.Found == nil || parents == nil || !isItem || !ok || s.isOpen() {
+	s, ok := r.selection(h.at)
+	if h.at.field.Found == nil || parents == nil || !isItem || !ok || s.isOpen() {
 		return batch{alone: h}
 	}
-	return batch{field: h.field, parents: parents}
+	return batch{at: h.at, parents: parents}
 }
 
-// together fills the holes of a batch: the first by the executor, and the others from what was found for all on that occasion.
+// together fills the holes of a batch. The executor calls the resolver when it fills the first; that it did is sure once it has filled one with
+// more than null. The others are filled from what was found for all on that occasion.
 func (r *run) together(b batch, holes []*hole) {
-	r.resolve(holes[0])
-	if holes[0].value == graphql.Null { // the executor may not have come as far as the resolver
-		for _, h := range holes[1:] {
-			r.resolve(h)
-		}
+	called := false
+	for !called && len(holes) > 0 {
+		r.resolve(holes[0])
+		called = holes[0].value != graphql.Null
+		holes = holes[1:]
+	}
+	if len(holes) == 0 {
 		return
 	}
-	rest := holes[1:]
-	if len(rest) == 0 {
+	found := b.parents.GetFieldResult(b.at.collected.Alias, func() (any, error) { return nil, nil })
+	w := r.writer(holes[0].ctx, len(holes)*int(b.at.size.Load()))
+	for _, h := range holes {
+		r.fillFrom(found, w, h)
+	}
+}
+
+// fillFrom fills a hole from what a batch resolver found, where there is nothing out of order.
+func (r *run) fillFrom(found *graphql.BatchFieldResult, w *Writer, h *hole) {
+	from := len(w.buf)
+	value, ok := h.at.field.Found(found.Results, *graphql.GetFieldContext(h.ctx).Index)
+	if !ok || found.Err != nil || !w.write(h.at.field, h.at.below, value) {
+		w.buf = w.buf[:from]
+		r.resolve(h)
 		return
 	}
-	found := b.parents.GetFieldResult(b.field.collected.Alias, nil)
-	s, _ := b.field.place.selection(r.types, r.op)
-	w := r.writer(holes[0].ctx, len(rest)*int(b.field.place.size.Load()))
-	for _, h := range rest {
-		from := len(w.buf)
-		value, ok := b.field.field.Found(found.Results, *graphql.GetFieldContext(h.ctx).Index)
-		if !ok || found.Err != nil || !w.write(b.field.field, s, value) {
-			w.buf = w.buf[:from]
-			r.resolve(h)
-			continue
-		}
-		h.value = written(w.buf[from:])
-	}
+	h.value = &answer{written: w.buf[from:]}
 }
 
 func (r *run) resolve(h *hole) {
-	ctx := context.WithValue(h.ctx, placeKey{}, h.field.place)
-	h.value = h.field.field.Resolve(r.executor, ctx, h.field.collected, h.object)
+	ctx := context.WithValue(h.ctx, placeKey{}, h.at)
+	h.value = h.at.field.Resolve(r.executor, ctx, h.at.collected, h.object)
 }
-
-// written is a value without holes.
-type written []byte
-
-// MarshalGQL writes it.
-func (b written) MarshalGQL(w io.Writer) { _, _ = w.Write(b) }
 
 // Found is the Field.Found of a batch resolver that gives values of the type.
 func Found[T any](results any, i int) (any, bool) {

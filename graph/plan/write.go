@@ -20,9 +20,9 @@ type Writer struct {
 
 // hole is a field in an answer that the executor is to fill.
 type hole struct {
-	at     int // in the Writer's bytes
+	from   int // in the Writer's bytes
 	ctx    context.Context
-	field  *selected
+	at     *place
 	object any
 	value  graphql.Marshaler
 }
@@ -34,7 +34,7 @@ func (w *Writer) write(f *Field, s *Selection, v any) (ok bool) {
 			ok = false
 		}
 	}()
-	return f.Write(w, s, v) && w.count(1)
+	return f.Value(w, s, v) && w.count(1)
 }
 
 // count takes what was written from the room of the answer, once it is so much.
@@ -56,13 +56,12 @@ func (w *Writer) Object(s *Selection, object any) bool {
 	w.buf = append(w.buf, '{')
 	for i := range s.fields {
 		f := &s.fields[i]
-		w.buf = append(w.buf, f.key...)
+		w.buf = append(w.buf, f.text...)
 		switch {
-		case f.literal != "":
-			w.buf = append(w.buf, f.literal...)
-		case f.place != nil:
-			w.holes = append(w.holes, hole{at: len(w.buf), ctx: w.ctx, field: f, object: object})
-		case !w.field(f, object) || !w.count(countedAtOnce):
+		case f.at == nil:
+		case f.at.field.Plain == nil:
+			w.holes = append(w.holes, hole{from: len(w.buf), ctx: w.ctx, at: f.at, object: object})
+		case !w.plain(f.at, object) || !w.count(countedAtOnce):
 			return false
 		}
 	}
@@ -70,22 +69,14 @@ func (w *Writer) Object(s *Selection, object any) bool {
 	return true
 }
 
-func (w *Writer) field(f *selected, object any) bool {
-	if !f.below.isOpen() {
-		return f.field.Write(w, f.below, object)
+func (w *Writer) plain(at *place, object any) bool {
+	if !at.below.isOpen() {
+		return at.field.Plain(w, at.below, object)
 	}
 	outer := w.ctx
-	w.ctx = graphql.WithFieldContext(outer, &graphql.FieldContext{Object: f.object, Field: f.collected})
+	w.ctx = graphql.WithFieldContext(outer, &graphql.FieldContext{Object: at.object, Field: at.collected})
 	defer func() { w.ctx = outer }()
-	return f.field.Write(w, f.below, object)
-}
-
-// On is what is selected of an object of the type, where objects of several types can be.
-func (s *Selection) On(typeName string) *Selection {
-	if s.cases == nil {
-		return s // there is only one
-	}
-	return s.cases[typeName]
+	return at.field.Plain(w, at.below, object)
 }
 
 // List writes the items of a list.
