@@ -127,6 +127,7 @@ type compiler struct {
 	refused bool
 }
 
+// below compiles what is asked of what a field gives.
 func (c *compiler) below(f *Field, set ast.SelectionSet) *Selection {
 	if f.Type == "" {
 		return nil
@@ -149,6 +150,7 @@ func (c *compiler) below(f *Field, set ast.SelectionSet) *Selection {
 		keys[field.Alias] = true
 		s.add(c.field(f.Type, field))
 	}
+	c.refused = c.refused || s.open && f.KeepsNull
 	return s
 }
 
@@ -159,7 +161,6 @@ func (c *compiler) field(object string, f graphql.CollectedField) selected {
 	at := &place{object: object, field: c.types[object].Fields[f.Name], collected: f}
 	if at.field.Plain != nil {
 		at.below = c.below(at.field, f.Selections)
-		c.refused = c.refused || at.below.isOpen() && at.field.KeepsNull
 	}
 	return selected{text: `"` + f.Alias + `":`, at: at}
 }
