@@ -1018,6 +1018,12 @@ var planTypes = plan.Types{
 					return writeOID2ᚖstring(w, s, object.(*model.Machine).OfferID)
 				},
 			},
+			"inUse": {
+				NonNull: true,
+				Plain: func(w *plan.Writer, s *plan.Selection, object any) bool {
+					return writeNBoolean2bool(w, s, object.(*model.Machine).InUse)
+				},
+			},
 		},
 	},
 	"Mutation": {
