@@ -232,6 +232,7 @@ func TestRareSelectionsByBothExecutors(t *testing.T) {
 		{Query: `{ pools(tenantId: "t") { edges { node { account { provider { name } } } } nodes { account { provider { name } id } } } }`},
 		{Query: `{ node(id: "pool_x") { __typename id ... on Pool { name account { id } } ... on Node { id ... on Host { machineId } } ... on Bootstrap { account { provider { name } } } } }`},
 		{Query: `{ providerAccounts(tenantId: "t", first: 3) { nodes { ...A } nodes { ...B } } a: providerAccounts(tenantId: "t", first: 3) { nodes { ...B ...A } } }` + fragmentsAB},
+		{Query: `{ providerAccounts(tenantId: "t", first: 3) { nodes { offers { memoryGiB memory: memoryGiB } } } }`},
 		{Query: `query A { viewer { subject } providers { name } } query B { providers { displayName } }`, OperationName: "B"},
 		{Query: `query A { viewer { subject } providers { name } } query B { providers { displayName } }`, OperationName: "A"},
 		{Query: `{ providerAccounts(tenantId: "t", first: 3) { ` + fields.String() + ` } }` + fragmentsAB},

@@ -154,12 +154,12 @@ func batch[P, V any](m madeUp, field string, parents []P) ([]V, error) {
 		}
 	}
 	c := m.at(place.String())
-	results := make([]V, len(parents))
+	results, failed := make([]V, len(parents)), false
 	errs := make(graphql.BatchErrorList, len(parents))
 	for i := range parents {
 		results[i], _ = c.value(reflect.TypeFor[V]()).Interface().(V)
 		if c.happens() {
-			errs[i] = problem.New(problem.Conflict, "Made up for one.")
+			errs[i], failed = problem.New(problem.Conflict, "Made up for one."), true
 		}
 	}
 	switch {
@@ -167,7 +167,7 @@ func batch[P, V any](m madeUp, field string, parents []P) ([]V, error) {
 		return nil, errors.New("made up for all")
 	case c.happens():
 		return results[1:], nil
-	case c.happens():
+	case failed:
 		return results, errs
 	}
 	return results, nil
@@ -269,7 +269,7 @@ func (c chance) scalar(v reflect.Value) {
 		v.SetInt(pick[int64](c, 0, 1, -1, math.MaxInt32, math.MaxInt64, math.MinInt64, c.Int64()))
 	case reflect.Float64:
 		v.SetFloat(pick(c, 0, 0.5, 1e6, 1e21, 1e-9, -123456789.25, c.Float64()))
-		if c.happens() {
+		if c.happens() || c.happens() {
 			v.SetFloat(pick(c, math.NaN(), math.Inf(1)))
 		}
 	case reflect.Bool:
