@@ -79,10 +79,12 @@ func (r *Reconciler) nothingOrdered(ctx context.Context, w *work) (outcome, erro
 	}
 	claim, err := r.look(ctx, w, orderer)
 	switch {
-	case err != nil && (context.Cause(ctx) != nil || classed(err).Class.Retryable()):
-		return r.cleanupFailure(ctx, w, err)
-	case err != nil, claim == nil, claim.State == provider.ClaimFailed:
+	case err != nil && context.Cause(ctx) == nil && !classed(err).Class.Retryable():
 		return cleaned(model.CleanupReleased), nil // an account that cannot be asked any more must not hold the word up
+	case err != nil:
+		return r.cleanupFailure(ctx, w, err)
+	case claim == nil, claim.State == provider.ClaimFailed:
+		return cleaned(model.CleanupReleased), nil
 	case claim.MachineID == "":
 		return r.cleanupRetry(w, provider.Errorf(provider.Conflict, "The machine is not delivered yet.")), nil
 	}

@@ -137,10 +137,10 @@ func sampleOf(schema *ast.Schema, t *ast.Type, condition bool) any {
 		return []any{sampleOf(schema, t.Elem, condition)}
 	}
 	def := schema.Types[t.NamedType]
-	switch {
-	case def.Kind == ast.Enum:
+	switch def.Kind {
+	case ast.Enum:
 		return def.EnumValues[0].Name
-	case def.Kind == ast.InputObject:
+	case ast.InputObject:
 		object := map[string]any{}
 		for _, f := range def.Fields {
 			if f.Type.NonNull {
@@ -148,6 +148,7 @@ func sampleOf(schema *ast.Schema, t *ast.Type, condition bool) any {
 			}
 		}
 		return object
+	default:
 	}
 	switch def.Name {
 	case "Boolean":

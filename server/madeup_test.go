@@ -80,8 +80,7 @@ func resultOf(object, field string) reflect.Type {
 		panic("no resolvers of " + object)
 	}
 	resolvers := of.Type.Out(0)
-	for i := range resolvers.NumMethod() {
-		method := resolvers.Method(i)
+	for method := range resolvers.Methods() {
 		if !strings.EqualFold(method.Name, field) {
 			continue
 		}
@@ -157,7 +156,7 @@ func batch[P, V any](m madeUp, field string, parents []P) ([]V, error) {
 	results, failed := make([]V, len(parents)), false
 	errs := make(graphql.BatchErrorList, len(parents))
 	for i := range parents {
-		results[i], _ = c.value(reflect.TypeFor[V]()).Interface().(V)
+		results[i], _ = reflect.TypeAssert[V](c.value(reflect.TypeFor[V]()))
 		if c.happens() {
 			errs[i], failed = problem.New(problem.Conflict, "Made up for one."), true
 		}
@@ -269,7 +268,7 @@ func (c chance) scalar(v reflect.Value) {
 		v.SetInt(pick[int64](c, 0, 1, -1, math.MaxInt32, math.MaxInt64, math.MinInt64, c.Int64()))
 	case reflect.Float64:
 		v.SetFloat(pick(c, 0, 0.5, 1e6, 1e21, 1e-9, -123456789.25, c.Float64()))
-		if c.happens() || c.happens() {
+		if c.IntN(3) == 0 {
 			v.SetFloat(pick(c, math.NaN(), math.Inf(1)))
 		}
 	case reflect.Bool:

@@ -28,7 +28,7 @@ func unread(w *world) map[string]func(t *testing.T, token string) (read func() i
 			t.Fatal(err)
 		}
 		req.Header = http.Header{"Authorization": {"Bearer " + token}, "Content-Type": {typeJSON}, "Accept": {accept}}
-		resp, err := http.DefaultClient.Do(req) //nolint:bodyclose // by the clean-up
+		resp, err := http.DefaultClient.Do(req)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -21,7 +21,7 @@ func TestPlansOfADocumentAreBounded(t *testing.T) {
 		fmt.Fprintf(&declared, "$c%d: Boolean! ", i)
 		fmt.Fprintf(&fields, "f%d: name @include(if: $c%d) ", i, i)
 	}
-	doc := gqlparser.MustLoadQuery(schema, "query("+declared.String()+") { "+fields.String()+"}")
+	doc := gqlparser.MustLoadQueryWithRules(schema, "query("+declared.String()+") { "+fields.String()+"}", nil)
 	plans, answered := &Plans{}, 0
 	for bits := range 1 << conditions {
 		op := &graphql.OperationContext{Doc: doc, Operation: doc.Operations[0], Variables: map[string]any{}}

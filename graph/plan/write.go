@@ -88,7 +88,7 @@ func List[T any](w *Writer, s *Selection, items []T, write func(*Writer, *Select
 			w.buf = append(w.buf, ',')
 		}
 		if s.isOpen() {
-			w.ctx = graphql.WithFieldContext(list, &graphql.FieldContext{Index: &i})
+			w.ctx = graphql.WithFieldContext(list, &graphql.FieldContext{Index: &i}) //nolint:fatcontext // each is of the list's
 		}
 		if !write(w, s, item) {
 			return false

@@ -45,10 +45,15 @@ const inCloud = "It is arranged on the fake."
 
 // flavors are two pages, so that Nova says of both that another comes.
 var flavors = []object{
-	{"name": "vps.1", "vcpus": 1, "ram": 512, "disk": 1}, {"name": "8 cores/16 (new)", "vcpus": 1, "ram": 512, "disk": 1},
-	{"name": "huge", "vcpus": 1, "ram": 512, "disk": 10_000_000}, {"name": "gpu", "vcpus": 1, "ram": 512, "disk": 1, "specs": object{"pci_passthrough:alias": "gpu-frobnicator9:2"}},
-	{"name": "h100", "vcpus": 1, "ram": 512, "disk": 1, "specs": object{"pci_passthrough:alias": "h100:8"}}, {"name": "e", "vcpus": 1, "ram": 512, "disk": 1},
-	{"name": "f", "vcpus": 1, "ram": 512, "disk": 1}, {"name": "g", "vcpus": 1, "ram": 512, "disk": 1}, {"name": "h", "vcpus": 1, "ram": 512, "disk": 1},
+	{"name": "vps.1", "vcpus": 1, "ram": 512, "disk": 1},
+	{"name": "8 cores/16 (new)", "vcpus": 1, "ram": 512, "disk": 1},
+	{"name": "huge", "vcpus": 1, "ram": 512, "disk": 10_000_000},
+	{"name": "gpu", "vcpus": 1, "ram": 512, "disk": 1, "specs": object{"pci_passthrough:alias": "gpu-frobnicator9:2"}},
+	{"name": "h100", "vcpus": 1, "ram": 512, "disk": 1, "specs": object{"pci_passthrough:alias": "h100:8"}},
+	{"name": "e", "vcpus": 1, "ram": 512, "disk": 1},
+	{"name": "f", "vcpus": 1, "ram": 512, "disk": 1},
+	{"name": "g", "vcpus": 1, "ram": 512, "disk": 1},
+	{"name": "h", "vcpus": 1, "ram": 512, "disk": 1},
 	{"name": "i", "vcpus": 1, "ram": 512, "disk": 1},
 }
 
