@@ -173,6 +173,46 @@ test('what is typed stays when the connection is lost and comes back', async ({ 
   await expect(page.getByRole('textbox', { name: 'Name' })).toHaveValue('half-typed');
 });
 
+test('what is typed stays when the session ends, for the same person only', async ({ page }) => {
+  const issue = async () => {
+    const { createApiToken: made } = await call<{ createApiToken: { token: string; apiToken: { id: string } } }>(
+      'mutation($in: CreateApiTokenInput!) { createApiToken(input: $in) { token apiToken { id } } }',
+      { in: { tenantId: tenant, name: 'typist' } },
+    );
+    return made;
+  };
+  const revoke = async (id: string) => {
+    const input = { tenantId: tenant, tokenId: id };
+    await call('mutation($in: RevokeApiTokenInput!) { revokeApiToken(input: $in) { apiToken { id } } }', { in: input });
+    await expect(page.getByText('Your session has ended')).toBeVisible();
+  };
+  const signInAgain = async (token: string) => {
+    await page.getByLabel('Token', { exact: true }).fill(token);
+    await page.getByRole('button', { name: 'Sign in', exact: true }).click();
+    await expect(page.getByRole('heading', { level: 1 })).toHaveText('Connect an account');
+  };
+  await call('mutation($in: GrantRoleInput!) { grantRole(input: $in) { roleBinding { subject } } }', {
+    in: { subject: `service:${tenant}/typist`, role: 'provider-manager', object: `compute-tenant/${tenant}` },
+  });
+  const [first, second] = [await issue(), await issue()];
+  const name = page.getByRole('textbox', { name: 'Name' });
+  await signIn(page, `/t/${tenant}/accounts/new`, first.token);
+  await name.fill('half-typed');
+  await revoke(first.apiToken.id);
+  await expect(page.getByLabel('Name', { exact: true })).toBeHidden();
+  await accessible(page);
+
+  await signInAgain(second.token);
+  await expect(name).toHaveValue('half-typed');
+  await page.getByRole('combobox', { name: 'Provider' }).click();
+  await page.getByRole('option', { name: 'Simulated cloud' }).click();
+  await expect(page.getByRole('combobox', { name: 'API token' })).toBeVisible();
+
+  await revoke(second.apiToken.id);
+  await signInAgain(setting('CONSOLE_TOKEN'));
+  await expect(name).toHaveValue('');
+});
+
 test('a list that the network lost is asked for again', async ({ page }) => {
   let losing = true;
   await page.route('**/graphql', async (route) => {

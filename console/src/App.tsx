@@ -1,8 +1,8 @@
-import { lazy, useEffect, useMemo, useSyncExternalStore } from 'react';
+import { Activity, lazy, useEffect, useMemo, useState, useSyncExternalStore } from 'react';
 import { BrowserRouter, Navigate, Route, Routes, useLocation } from 'react-router';
 import { Provider } from 'urql';
 import { createApi, createSocket } from './api';
-import { currentToken, onSessionChange } from './session';
+import { currentSubject, currentToken, endReason, onSessionChange } from './session';
 import { SocketContext } from './socket';
 import { Shell } from './Shell';
 import { SignIn } from './pages/SignIn';
@@ -32,16 +32,32 @@ export function App() {
     <BrowserRouter useTransitions={false}>
       <Routes>
         <Route path="/sign-in/callback" element={<Callback />} />
-        <Route path="/sign-in" element={<SignIn />} />
-        <Route path="*" element={token === null ? <ToSignIn /> : <SignedIn key={token} token={token} />} />
+        <Route path="/sign-in" element={token === null ? <SignIn place="/" /> : <Navigate to="/" replace />} />
+        <Route path="*" element={<Session token={token} />} />
       </Routes>
     </BrowserRouter>
   );
 }
 
-function ToSignIn() {
+/**
+ * The pages of one person. When the credential ends by itself they stay, unseen and at rest, so that what was typed is still there when
+ * that person signs in again; nobody else gets to see them.
+ */
+function Session({ token }: { token: string | null }) {
   const { pathname, search } = useLocation();
-  return <Navigate to="/sign-in" replace state={{ from: pathname + search }} />;
+  const [last, setLast] = useState(token);
+  if (token !== null && token !== last) setLast(token);
+  const waits = token === null && endReason() !== '';
+  return (
+    <>
+      {token === null && <SignIn place={pathname + search} />}
+      {last !== null && (token !== null || waits) && (
+        <Activity mode={waits ? 'hidden' : 'visible'}>
+          <SignedIn key={currentSubject()} token={last} />
+        </Activity>
+      )}
+    </>
+  );
 }
 
 function SignedIn({ token }: { token: string }) {

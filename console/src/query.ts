@@ -3,7 +3,7 @@ import { useEffect, useState } from 'react';
 import { useQuery as useOnce, type AnyVariables, type UseQueryArgs, type UseQueryResponse } from 'urql';
 
 /** What says nothing about what was asked for: another try may well be answered. */
-const passes = new Set<unknown>(['UNAVAILABLE', 'RATE_LIMITED', 'INTERNAL']);
+const passes = new Set<unknown>(['UNAVAILABLE', 'RATE_LIMITED', 'INTERNAL', 'UNAUTHENTICATED']);
 
 function isLost(error: CombinedError | undefined): boolean {
   if (error === undefined) return false;

@@ -1,19 +1,31 @@
 // The session: one credential, kept in the tab's session storage and shared with the console's other open tabs.
 
 const key = 'compute-token';
+const whose = 'compute-subject';
 const channel = new BroadcastChannel('compute-session');
 const listeners = new Set<() => void>();
 let reason = '';
 
-type Message = { kind: 'ask' } | { kind: 'token'; token: string } | { kind: 'end'; token: string; reason: string };
+export interface Session {
+  token: string;
+  subject: string;
+}
+
+type Message = { kind: 'ask' } | ({ kind: 'token' } & Session) | { kind: 'end'; token: string; reason: string };
 
 function changed() {
   listeners.forEach((tell) => tell());
 }
 
-function store(token: string | null, why: string) {
-  if (token === null) sessionStorage.removeItem(key);
-  else sessionStorage.setItem(key, token);
+function begin({ token, subject }: Session) {
+  sessionStorage.setItem(key, token);
+  sessionStorage.setItem(whose, subject);
+  reason = '';
+  changed();
+}
+
+function end(why: string) {
+  sessionStorage.removeItem(key);
   reason = why;
   changed();
 }
@@ -21,13 +33,18 @@ function store(token: string | null, why: string) {
 channel.onmessage = (event: MessageEvent<Message>) => {
   const message = event.data;
   const token = currentToken();
-  if (message.kind === 'ask' && token !== null) channel.postMessage({ kind: 'token', token } satisfies Message);
-  if (message.kind === 'token' && token === null) store(message.token, '');
-  if (message.kind === 'end' && token === message.token) store(null, message.reason);
+  if (message.kind === 'ask' && token !== null) channel.postMessage({ kind: 'token', token, subject: currentSubject() } satisfies Message);
+  if (message.kind === 'token' && token === null) begin(message);
+  if (message.kind === 'end' && token === message.token) end(message.reason);
 };
 
 export function currentToken(): string | null {
   return sessionStorage.getItem(key);
+}
+
+/** Who is signed in, or was in this tab until the session ended. */
+export function currentSubject(): string {
+  return sessionStorage.getItem(whose) ?? '';
 }
 
 /** Why the last session ended; empty when the person ended it, or there was none. */
@@ -35,9 +52,9 @@ export function endReason(): string {
   return reason;
 }
 
-export function beginSession(token: string) {
-  store(token, '');
-  channel.postMessage({ kind: 'token', token } satisfies Message);
+export function beginSession(session: Session) {
+  begin(session);
+  channel.postMessage({ kind: 'token', ...session } satisfies Message);
 }
 
 /** Ends the session in every tab that has the same credential. */
@@ -45,7 +62,7 @@ export function endSession(why = '') {
   const token = currentToken();
   if (token === null) return;
   channel.postMessage({ kind: 'end', token, reason: why } satisfies Message);
-  store(null, why);
+  end(why);
 }
 
 /** Ends the session of this credential, unless another has begun meanwhile. */

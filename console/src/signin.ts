@@ -1,4 +1,20 @@
-// Signing in with OpenID Connect. The library comes only when it is used.
+// Signing in. The library of OpenID Connect comes only when it is used.
+
+import { createApi } from './api';
+import { graphql } from './gql';
+
+const WhoAmI = graphql(`
+  query WhoAmI {
+    viewer {
+      subject
+    }
+  }
+`);
+
+/** Asks the server whose credential it is. */
+export function askWho(token: string) {
+  return createApi(token).query(WhoAmI, {}, { requestPolicy: 'network-only' }).toPromise();
+}
 
 export interface Issuer {
   issuer: string;

@@ -61,11 +61,11 @@ type Documents = {
     "\n  query Secrets($tenant: ID!) {\n    secrets(tenantId: $tenant) {\n      name\n      createdAt\n      updatedAt\n    }\n  }\n": typeof types.SecretsDocument,
     "\n  mutation DeleteSecret($input: DeleteSecretInput!) {\n    deleteSecret(input: $input) {\n      deleted\n    }\n  }\n": typeof types.DeleteSecretDocument,
     "\n  query Settings {\n    viewer {\n      subject\n      groups\n      tenants\n    }\n    server {\n      version\n    }\n    providers {\n      name\n      displayName\n      capabilities {\n        offers\n        machines\n        order\n        bootstrap\n        release\n        prices\n        liveStock\n      }\n    }\n  }\n": typeof types.SettingsDocument,
-    "\n  query WhoAmI {\n    viewer {\n      subject\n    }\n  }\n": typeof types.WhoAmIDocument,
     "\n  query ViewerTenants {\n    viewer {\n      subject\n      tenants\n    }\n  }\n": typeof types.ViewerTenantsDocument,
     "\n  mutation CheckAccount($input: CheckProviderAccountInput!) {\n    checkProviderAccount(input: $input) {\n      providerAccount {\n        id\n        check {\n          ok\n          reason\n          message\n          at\n        }\n      }\n    }\n  }\n": typeof types.CheckAccountDocument,
     "\n  mutation DeleteAccount($input: DeleteProviderAccountInput!) {\n    deleteProviderAccount(input: $input) {\n      deletedId\n    }\n  }\n": typeof types.DeleteAccountDocument,
     "\n  query ObjectRights($tenant: ID!, $object: ID!) {\n    viewer {\n      permissions(tenantId: $tenant, objectId: $object)\n    }\n  }\n": typeof types.ObjectRightsDocument,
+    "\n  query WhoAmI {\n    viewer {\n      subject\n    }\n  }\n": typeof types.WhoAmIDocument,
     "\n  query SecretNames($tenant: ID!) {\n    secrets(tenantId: $tenant) {\n      name\n    }\n  }\n": typeof types.SecretNamesDocument,
     "\n  mutation PutSecret($input: PutSecretInput!) {\n    putSecret(input: $input) {\n      secret {\n        name\n        createdAt\n        updatedAt\n      }\n    }\n  }\n": typeof types.PutSecretDocument,
 };
@@ -117,11 +117,11 @@ const documents: Documents = {
     "\n  query Secrets($tenant: ID!) {\n    secrets(tenantId: $tenant) {\n      name\n      createdAt\n      updatedAt\n    }\n  }\n": types.SecretsDocument,
     "\n  mutation DeleteSecret($input: DeleteSecretInput!) {\n    deleteSecret(input: $input) {\n      deleted\n    }\n  }\n": types.DeleteSecretDocument,
     "\n  query Settings {\n    viewer {\n      subject\n      groups\n      tenants\n    }\n    server {\n      version\n    }\n    providers {\n      name\n      displayName\n      capabilities {\n        offers\n        machines\n        order\n        bootstrap\n        release\n        prices\n        liveStock\n      }\n    }\n  }\n": types.SettingsDocument,
-    "\n  query WhoAmI {\n    viewer {\n      subject\n    }\n  }\n": types.WhoAmIDocument,
     "\n  query ViewerTenants {\n    viewer {\n      subject\n      tenants\n    }\n  }\n": types.ViewerTenantsDocument,
     "\n  mutation CheckAccount($input: CheckProviderAccountInput!) {\n    checkProviderAccount(input: $input) {\n      providerAccount {\n        id\n        check {\n          ok\n          reason\n          message\n          at\n        }\n      }\n    }\n  }\n": types.CheckAccountDocument,
     "\n  mutation DeleteAccount($input: DeleteProviderAccountInput!) {\n    deleteProviderAccount(input: $input) {\n      deletedId\n    }\n  }\n": types.DeleteAccountDocument,
     "\n  query ObjectRights($tenant: ID!, $object: ID!) {\n    viewer {\n      permissions(tenantId: $tenant, objectId: $object)\n    }\n  }\n": types.ObjectRightsDocument,
+    "\n  query WhoAmI {\n    viewer {\n      subject\n    }\n  }\n": types.WhoAmIDocument,
     "\n  query SecretNames($tenant: ID!) {\n    secrets(tenantId: $tenant) {\n      name\n    }\n  }\n": types.SecretNamesDocument,
     "\n  mutation PutSecret($input: PutSecretInput!) {\n    putSecret(input: $input) {\n      secret {\n        name\n        createdAt\n        updatedAt\n      }\n    }\n  }\n": types.PutSecretDocument,
 };
@@ -331,10 +331,6 @@ export function graphql(source: "\n  query Settings {\n    viewer {\n      subje
 /**
  * The graphql function is used to parse GraphQL queries into a document that can be used by GraphQL clients.
  */
-export function graphql(source: "\n  query WhoAmI {\n    viewer {\n      subject\n    }\n  }\n"): (typeof documents)["\n  query WhoAmI {\n    viewer {\n      subject\n    }\n  }\n"];
-/**
- * The graphql function is used to parse GraphQL queries into a document that can be used by GraphQL clients.
- */
 export function graphql(source: "\n  query ViewerTenants {\n    viewer {\n      subject\n      tenants\n    }\n  }\n"): (typeof documents)["\n  query ViewerTenants {\n    viewer {\n      subject\n      tenants\n    }\n  }\n"];
 /**
  * The graphql function is used to parse GraphQL queries into a document that can be used by GraphQL clients.
@@ -348,6 +344,10 @@ export function graphql(source: "\n  mutation DeleteAccount($input: DeleteProvid
  * The graphql function is used to parse GraphQL queries into a document that can be used by GraphQL clients.
  */
 export function graphql(source: "\n  query ObjectRights($tenant: ID!, $object: ID!) {\n    viewer {\n      permissions(tenantId: $tenant, objectId: $object)\n    }\n  }\n"): (typeof documents)["\n  query ObjectRights($tenant: ID!, $object: ID!) {\n    viewer {\n      permissions(tenantId: $tenant, objectId: $object)\n    }\n  }\n"];
+/**
+ * The graphql function is used to parse GraphQL queries into a document that can be used by GraphQL clients.
+ */
+export function graphql(source: "\n  query WhoAmI {\n    viewer {\n      subject\n    }\n  }\n"): (typeof documents)["\n  query WhoAmI {\n    viewer {\n      subject\n    }\n  }\n"];
 /**
  * The graphql function is used to parse GraphQL queries into a document that can be used by GraphQL clients.
  */

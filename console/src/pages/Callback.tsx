@@ -2,7 +2,7 @@ import { Anchor, Center, Loader, Stack, Text } from '@mantine/core';
 import { useEffect, useRef, useState } from 'react';
 import { Link, useNavigate } from 'react-router';
 import { beginSession } from '../session';
-import { comeBack, readIssuer } from '../signin';
+import { askWho, comeBack, readIssuer } from '../signin';
 
 /** Where the issuer sends people back to. The code in the address is spent and gone at once. */
 export default function Callback() {
@@ -16,7 +16,9 @@ export default function Callback() {
       const issuer = await readIssuer();
       if (!issuer) throw new Error('no issuer');
       const { token, from } = await comeBack(issuer);
-      beginSession(token);
+      const { data } = await askWho(token);
+      if (!data?.viewer) throw new Error('the server does not take it');
+      beginSession({ token, subject: data.viewer.subject });
       await navigate(from, { replace: true });
     };
     signIn().catch(() => setFailed(true));

@@ -1,31 +1,13 @@
 import { Button, Center, Divider, PasswordInput, Stack, Text, Title } from '@mantine/core';
 import { useEffect, useState, type SyntheticEvent } from 'react';
-import { Navigate, useLocation } from 'react-router';
-import { createApi } from '../api';
-import { graphql } from '../gql';
 import { problemOf } from '../problem';
-import { beginSession, currentToken, endReason, onSessionChange } from '../session';
-import { goToIssuer, readIssuer, type Issuer } from '../signin';
+import { beginSession, endReason } from '../session';
+import { askWho, goToIssuer, readIssuer, type Issuer } from '../signin';
 import { Notice } from '../ui';
 import { Logo } from '../ui/Logo';
-import { useSyncExternalStore } from 'react';
 
-const WhoAmI = graphql(`
-  query WhoAmI {
-    viewer {
-      subject
-    }
-  }
-`);
-
-function placeOf(state: unknown): string {
-  const from = (state as { from?: unknown } | null)?.from;
-  return typeof from === 'string' && from.startsWith('/') && !from.startsWith('//') ? from : '/';
-}
-
-export function SignIn() {
-  const place = placeOf(useLocation().state);
-  const signedIn = useSyncExternalStore(onSessionChange, currentToken) !== null;
+/** Asks who it is; place is where the issuer is to send the person back to. */
+export function SignIn({ place }: { place: string }) {
   const [issuer, setIssuer] = useState<Issuer | null>(null);
   const [token, setToken] = useState('');
   const [error, setError] = useState('');
@@ -36,8 +18,6 @@ export function SignIn() {
     readIssuer().then(setIssuer, () => undefined);
   }, []);
 
-  if (signedIn) return <Navigate to={place} replace />;
-
   const signIn = async (event: SyntheticEvent) => {
     event.preventDefault();
     const given = token.trim().replace(/^Bearer\s+/i, '');
@@ -46,10 +26,10 @@ export function SignIn() {
       return;
     }
     setBusy(true);
-    const result = await createApi(given).query(WhoAmI, {}, { requestPolicy: 'network-only' }).toPromise();
+    const result = await askWho(given);
     setBusy(false);
     if (!result.error) {
-      beginSession(given);
+      beginSession({ token: given, subject: result.data?.viewer?.subject ?? '' });
       return;
     }
     const problem = problemOf(result.error);
@@ -72,7 +52,7 @@ export function SignIn() {
         </Stack>
         {endReason() && (
           <Notice color="yellow" role="status">
-            {endReason()}
+            {endReason()} Sign in again to go on where you were.
           </Notice>
         )}
         <Stack className="surface" p="lg" gap="md">
