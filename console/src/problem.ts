@@ -5,12 +5,19 @@ export interface Issue {
   message: string;
 }
 
+/** What is in the way of a deletion. */
+export interface Blocker {
+  text: string;
+  /** Its page within the tenant; empty when it has none. */
+  path: string;
+}
+
 /** An error of the API, or of the way to it. */
 export interface Problem {
   code: string;
   message: string;
   issues: Issue[];
-  blockers: string[];
+  blockers: Blocker[];
   details: Record<string, unknown>;
   requestId: string;
 }
@@ -27,11 +34,22 @@ function list(value: unknown): unknown[] {
   return Array.isArray(value) ? value : [];
 }
 
-function describeBlocker(value: unknown): string {
-  if (typeof value === 'string') return value;
-  if (!isRecord(value)) return String(value);
-  const known = [value.kind ?? value.type, value.name, value.id].filter((part) => typeof part === 'string' && part !== '');
-  return known.length > 0 ? known.join(' ') : JSON.stringify(value);
+function blockerOf(value: Record<string, unknown>): Blocker {
+  const [type, name, id] = [text(value.type), text(value.name), text(value.id)];
+  return { text: [type, name, id].filter((part) => part !== '').join(' '), path: pathOf(type, id) };
+}
+
+function pathOf(type: string, id: string): string {
+  switch (type) {
+    case 'bootstrap':
+      return `/bootstraps/${encodeURIComponent(id)}`;
+    case 'pool':
+      return `/pools/${encodeURIComponent(id)}`;
+    case 'orphan':
+      return '/orphans';
+    default:
+      return '';
+  }
 }
 
 interface ErrorLike {
@@ -48,7 +66,7 @@ export function problemOfError(error: ErrorLike): Problem {
     issues: list(details.issues)
       .filter(isRecord)
       .map((issue) => ({ path: text(issue.path), message: text(issue.message) })),
-    blockers: list(details.blockers).map(describeBlocker),
+    blockers: list(details.blockers).filter(isRecord).map(blockerOf),
     details,
     requestId: text(extensions.requestId) || text(details.requestId),
   };

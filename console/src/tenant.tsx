@@ -20,8 +20,12 @@ export function useTenant(): string {
   return useWorkplace().tenant;
 }
 
+export function pathIn(tenant: string, path: string): string {
+  return `/t/${encodeURIComponent(tenant)}${path}`;
+}
+
 /** A path of the present tenant. */
 export function usePath(): (path: string) => string {
   const tenant = useTenant();
-  return (path) => `/t/${encodeURIComponent(tenant)}${path}`;
+  return (path) => pathIn(tenant, path);
 }

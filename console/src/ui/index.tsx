@@ -21,9 +21,10 @@ import {
 } from '@mantine/core';
 import { notifications } from '@mantine/notifications';
 import { IconAlertTriangle, IconCheck, IconCopy } from '@tabler/icons-react';
-import { useEffect, useState, type ComponentType, type ReactNode } from 'react';
+import { use, useEffect, useState, type ComponentType, type ReactNode } from 'react';
 import { Link } from 'react-router';
 import { advice, type Problem } from '../problem';
+import { pathIn, WorkplaceContext } from '../tenant';
 
 interface PageProps {
   title: string;
@@ -101,6 +102,7 @@ export function Notice({ color, ...rest }: NoticeProps) {
 
 export function ProblemAlert({ problem, retry, title }: { problem: Problem; retry?: () => void; title?: string }) {
   const next = advice(problem);
+  const workplace = use(WorkplaceContext);
   return (
     <Notice role="alert" color="red" icon={<IconAlertTriangle />} title={title ?? headline(problem)}>
       <Stack gap="xs" align="flex-start">
@@ -121,9 +123,9 @@ export function ProblemAlert({ problem, retry, title }: { problem: Problem; retr
           <div>
             <Text size="sm">In the way:</Text>
             <ul style={{ margin: 0, paddingLeft: '1.2rem' }}>
-              {problem.blockers.map((blocker) => (
-                <li key={blocker} className="mono">
-                  {blocker}
+              {problem.blockers.map(({ text, path }) => (
+                <li key={text} className="mono">
+                  {workplace && path ? <LinkTo to={pathIn(workplace.tenant, path)}>{text}</LinkTo> : text}
                 </li>
               ))}
             </ul>
