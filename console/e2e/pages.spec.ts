@@ -321,13 +321,18 @@ test('a host that is heard again is quiet no longer', async ({ page }) => {
   await expect(page.getByText('Heard').first()).toBeVisible(); // by itself
 });
 
-test('times are in the zone of the viewer, and in UTC on hover', async ({ page }) => {
+test('times are in the zone of the viewer, and in UTC on hover and focus', async ({ page }) => {
   await signIn(page, `/t/${tenant}/bootstraps/${run}`);
   const time = page.locator('time').first();
   const at = new Date((await time.getAttribute('datetime')) ?? '');
   await expect(time).toHaveText(new RegExp(at.toLocaleTimeString('en-GB', { timeZone: 'Europe/Berlin' })));
+  const utc = page.getByText(`${at.toISOString().replace('T', ' ').replace('Z', '')} UTC`);
   await time.hover();
-  await expect(page.getByText(`${at.toISOString().replace('T', ' ').replace('Z', '')} UTC`)).toBeVisible();
+  await expect(utc).toBeVisible();
+  await page.mouse.move(0, 0);
+  await expect(utc).toBeHidden();
+  await tabTo(page, time);
+  await expect(utc).toBeVisible();
 });
 
 test('the licences of what others wrote are told', async ({ page, request }) => {

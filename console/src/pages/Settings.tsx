@@ -73,7 +73,7 @@ export default function Settings() {
             }}
           />
           <Text size="sm" c="dimmed">
-            Times are those of {Intl.DateTimeFormat().resolvedOptions().timeZone}; hover one to see it in UTC.
+            Times are those of {Intl.DateTimeFormat().resolvedOptions().timeZone}; point at one, or go to it by Tab, to see it in UTC.
           </Text>
         </Stack>
       </Section>

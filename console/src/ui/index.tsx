@@ -209,7 +209,9 @@ export function When({ at, show = 'both' }: { at: string | null | undefined; sho
   const date = new Date(at);
   return (
     <Tooltip label={date.toISOString().replace('T', ' ').replace('Z', ' UTC')} events={{ hover: true, focus: true, touch: true }}>
-      <time dateTime={at}>{formats[show].format(date)}</time>
+      <time dateTime={at} tabIndex={0}>
+        {formats[show].format(date)}
+      </time>
     </Tooltip>
   );
 }
