@@ -245,7 +245,7 @@ function Planner({ account, pools, offer, machine }: PlannerProps) {
             />
           </Section>
           <Section title="What must hold">
-            <List className="surface" p="md" spacing="sm" lh={1.4} center listStyleType="none">
+            <List className="surface" p="md" spacing="sm" styles={{ itemWrapper: { lineHeight: 1.4 } }} center listStyleType="none">
               {plan.preconditions.map((condition) => (
                 <List.Item
                   key={condition.name}
