@@ -126,13 +126,17 @@ interface AxeResult {
   violations: { id: string; impact: string | null; nodes: { html: string; failureSummary?: string }[] }[];
 }
 
-/** Wants no serious or critical violation on the page as it is. */
-export async function accessible(page: Page) {
-  // What is still fading in has the colours of what is behind it.
+/** Waits for what moves or fades to its end. */
+export async function atRest(page: Page) {
   await page.evaluate(async () => {
     const ends = document.getAnimations().filter((a) => a.effect?.getComputedTiming().iterations !== Infinity);
     await Promise.allSettled(ends.map((a) => a.finished));
   });
+}
+
+/** Wants no serious or critical violation on the page as it is. */
+export async function accessible(page: Page) {
+  await atRest(page); // what is still fading in has the colours of what is behind it
   await page.evaluate(AxeBuilder.source); // by the debugger: the page's policy lets no script in
   const { violations } = await page.evaluate(() => {
     const { axe } = window as unknown as { axe: { run: (options: { preload: boolean }) => Promise<AxeResult> } };

@@ -1,6 +1,6 @@
 // Takes a picture of each page, in both themes and at the width of a phone.
 
-import { bootstrap, connect, expect, faults, pool, signIn, test, tokenOf } from '../e2e/rig';
+import { atRest, bootstrap, connect, expect, faults, pool, signIn, test, tokenOf } from '../e2e/rig';
 
 const tenant = 'acme';
 
@@ -69,6 +69,7 @@ test('pictures', async ({ page }) => {
       if (name === 'plan') await expect(page.getByRole('button', { name: 'Order and start' })).toBeVisible();
       await expect(page.locator('[data-loading]')).toHaveCount(0);
       if (name === 'offers') await expect(page.locator('.recharts-scatter-symbol').first()).toBeVisible();
+      await atRest(page);
       await page.screenshot({ path: `screenshots/${name}-${look}.png`, fullPage: look === 'phone' });
     }
   }
