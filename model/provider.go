@@ -103,5 +103,5 @@ type Machine struct {
 	Status    string      `json:"status"`
 	Addresses []string    `json:"addresses"`
 	OfferID   *string     `json:"offerId"`
-	InUse     bool        `json:"inUse"`
+	InUse     bool        `json:"inUse,omitempty"` // no driver knows: whoever lists machines for the API says so
 }
