@@ -409,13 +409,10 @@ func TestAgentOutlivesRestarts(t *testing.T) {
 	}
 }
 
-// setupRenewing has each heartbeat, of which there is one a second, told to renew: what is issued is most of a day old, and good for a day all the same,
-// so that nothing ends where everything is slow.
+// setupRenewing makes certificates so short that every few heartbeats are told to renew, with time left where everything is slow.
 func setupRenewing(t *testing.T) *bundle {
 	t.Helper()
-	b := setup(t, func(d *host.Deps) { d.Heartbeat = time.Second })
-	b.exec(t, `ALTER TABLE host_certificates ALTER COLUMN issued_at SET DEFAULT now() - interval '23 hours'`)
-	return b
+	return setup(t, func(d *host.Deps) { d.CertificateLife, d.Heartbeat = 18*time.Second, time.Second })
 }
 
 // bcd is the agent at work, on a machine of its own.

@@ -27,6 +27,7 @@ var skips = map[string][]string{
 	"provider/providertest/endpoint.go":           {"each driver gives its reason"},
 	"provider/providertest/orders.go":             {"an ability that a driver does not have"},
 	"provider/providertest/providertest.go":       {"each driver gives its reason", "an ability that a driver does not have", "an ability that a driver does not have"},
+	"provider/providertest/spoilt.go":             {"each driver gives its reason"},
 	"provider/ssh/loopback_test.go":               {failsInCI},
 	"provider/ssh/system_test.go":                 {failsInCI},
 	"server/fuzz_test.go":                         {"an input that is none"},

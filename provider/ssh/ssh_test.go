@@ -372,8 +372,9 @@ func TestRefusedKey(t *testing.T) {
 func TestUnreachable(t *testing.T) {
 	t.Parallel()
 	h := netns.Hosts(t, 1)[0]
-	a := accountOn(h)
+	a, hasty := accountOn(h), accountOn(h)
 	a.driver.Hasten(5*time.Second, 5*time.Second, 20*time.Second)
+	hasty.driver.Hasten(time.Second, time.Second, 20*time.Second) // before the kernel finds that there is nobody on the link
 	c := a.open(t)
 	identify := func(words ...string) {
 		t.Helper()
@@ -387,7 +388,8 @@ func TestUnreachable(t *testing.T) {
 	identify("does not answer")
 	h.Reboot()
 	h.LinkDown()
-	identify("no connection within")
+	_, err := hasty.open(t).Identify(t.Context(), h.Name)
+	wantError(t, err, provider.SSHUnreachable, "no connection within", h.Name)
 	h.LinkUp()
 	h.PowerOff()
 	identify()
