@@ -241,7 +241,10 @@ func (c *connection) run(command string, stdin io.Reader) (*output, error) {
 	}
 	var out output
 	session.Stdin, session.Stdout, session.Stderr = stdin, &out.stdout, &out.stderr
-	err = session.Run(command)
+	if err := session.Start(command); err != nil {
+		return nil, c.lost(err)
+	}
+	err = session.Wait()
 	if exit, ok := errors.AsType[*ssh.ExitError](err); ok {
 		out.code = exit.ExitStatus()
 		if exit.Signal() != "" && out.code == 0 {
@@ -249,7 +252,7 @@ func (c *connection) run(command string, stdin io.Reader) (*output, error) {
 		}
 		return &out, nil
 	}
-	if err != nil {
+	if err != nil && !errors.Is(err, io.EOF) { // which says that the command ended well, and did not read all of its input
 		return nil, c.lost(err)
 	}
 	return &out, nil
