@@ -116,8 +116,15 @@ export async function tabTo(page: Page, target: Locator) {
 }
 
 export async function signIn(page: Page, path: string, token = setting('CONSOLE_TOKEN')) {
-  await page.goto(path);
-  await page.getByLabel('Token', { exact: true }).fill(token);
+  const field = page.getByLabel('Token', { exact: true });
+  page.on('pageerror', (error) => console.log(`${path}: ${error.stack ?? error.message}`));
+  page.on('requestfailed', (request) => console.log(`${path}: ${request.url()}: ${request.failure()?.errorText ?? ''}`));
+  // A browser that is starved may show nothing of a page; whoever sees that asks for it again.
+  await expect(async () => {
+    await page.goto(path);
+    await expect(field).toBeVisible({ timeout: 30_000 });
+  }).toPass();
+  await field.fill(token);
   await page.getByRole('button', { name: 'Sign in', exact: true }).click();
   await expect(page.getByRole('heading', { level: 1 })).not.toHaveText('Sign in');
 }
