@@ -118,7 +118,9 @@ export async function tabTo(page: Page, target: Locator) {
 export async function signIn(page: Page, path: string, token = setting('CONSOLE_TOKEN')) {
   const field = page.getByLabel('Token', { exact: true });
   page.on('pageerror', (error) => console.log(`${path}: ${error.stack ?? error.message}`));
-  page.on('requestfailed', (request) => console.log(`${path}: ${request.url()}: ${request.failure()?.errorText ?? ''}`));
+  page.on('requestfailed', (request) => {
+    if (request.resourceType() === 'script') console.log(`${path}: ${request.url()}: ${request.failure()?.errorText ?? ''}`);
+  });
   // A browser that is starved may show nothing of a page; whoever sees that asks for it again.
   await expect(async () => {
     await page.goto(path);
