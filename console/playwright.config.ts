@@ -5,6 +5,7 @@ export default defineConfig({
   outputDir: 'test-results',
   workers: 2, // each has a server and a simulated cloud, and tells it what to do wrong
   fullyParallel: false,
+  retries: process.env.CI ? 1 : 0, // on a machine that tests much else; the list says which test was flaky
   // Deadlines, which only what hangs comes near to.
   timeout: 600_000,
   expect: { timeout: 120_000 },
