@@ -2,7 +2,6 @@ package bootstrap
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"time"
 
@@ -68,9 +67,9 @@ func (r *Reconciler) claiming(ctx context.Context, w *work) (outcome, error) {
 	if w.MachineID != nil { // a person said which
 		return advance(model.Identifying, nil), nil
 	}
-	orderer, ok := w.client.(provider.Orderer)
-	if !ok {
-		return outcome{}, fmt.Errorf("the client of %s is no Orderer although its manifest says so", w.account.Provider)
+	orderer, err := w.orderer()
+	if err != nil {
+		return outcome{}, err
 	}
 	if !w.ordered() { // nothing is to be looked for, so nobody needs to be asked while it waits
 		if wait, err := untilOrder(ctx, r.DB.DB, w.TenantID, r.OrdersPerHour); err != nil || wait > 0 {

@@ -28,6 +28,14 @@ func (r *Reconciler) cleaning(ctx context.Context, w *work) (outcome, error) {
 	}
 }
 
+func (w *work) orderer() (provider.Orderer, error) {
+	o, ok := w.client.(provider.Orderer)
+	if !ok {
+		return nil, fmt.Errorf("the client of %s is no Orderer although its manifest says so", w.account.Provider)
+	}
+	return o, nil
+}
+
 // keptFor is how long the machine that a run ordered is still left for somebody to try again. Who cancels wants to try no more.
 func (r *Reconciler) keptFor(w *work) time.Duration {
 	if w.Cleanup != model.CleanupPending || w.MachineID == nil || w.CancelRequestedAt != nil {
@@ -73,9 +81,12 @@ func curable(c provider.Class) bool {
 
 // nothingOrdered ends the cleanup on a person's word that there is nothing to give back, unless the provider shows that there is.
 func (r *Reconciler) nothingOrdered(ctx context.Context, w *work) (outcome, error) {
-	orderer, ok := w.client.(provider.Orderer)
-	if !ok || !w.sent() {
+	if !w.sent() {
 		return cleaned(model.CleanupReleased), nil
+	}
+	orderer, err := w.orderer()
+	if err != nil {
+		return outcome{}, err
 	}
 	claim, err := r.look(ctx, w, orderer)
 	switch {
@@ -93,9 +104,9 @@ func (r *Reconciler) nothingOrdered(ctx context.Context, w *work) (outcome, erro
 
 // giveBack releases what carries the operation id. It goes on until the provider has said that there is nothing any more.
 func (r *Reconciler) giveBack(ctx context.Context, w *work) (outcome, error) {
-	orderer, ok := w.client.(provider.Orderer)
-	if !ok {
-		return outcome{}, fmt.Errorf("the client of %s is no Orderer although its manifest says so", w.account.Provider)
+	orderer, err := w.orderer()
+	if err != nil {
+		return outcome{}, err
 	}
 	claim, err := r.look(ctx, w, orderer)
 	r.fault("cleaning.looked")
